@@ -1,0 +1,1 @@
+//! What this machine has, what each part is for, and how to get what is missing.

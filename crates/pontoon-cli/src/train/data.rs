@@ -1,0 +1,1 @@
+//! Labelled samples from CSV or CSV.gz.

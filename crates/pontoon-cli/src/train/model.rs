@@ -1,0 +1,1 @@
+//! The network, its gradients in fixed shards, its update, its digest.
