@@ -1,1 +1,66 @@
-//! stub
+//! Counters that devices, threads and processes hand data over by.
+//!
+//! A counter is the only messenger. A producer writes its payload and calls
+//! [`Publisher::pub_release`]; a consumer calls [`Waiter::wait_ge_bounded`] and, once the target
+//! is [`Observed`], [`Observed::acq_fence`]. What that gives, [`Acquired`], is the only key to the
+//! payload of [`Payload`], [`DoubleBuffer`] and [`Stage`]: forgetting the fence does not compile.
+//! Every wait is bounded and ends in an outcome that says who, what and how far.
+//!
+//! Read in this order: [`Seq`] (a position), [`SignalLine`] (the counter's 128 bytes),
+//! [`Publisher`] and [`Waiter`] (the verbs), [`SignalTable`] (where lines live).
+//! `docs/design/signal.md` has the argument why it is right.
+#![no_std]
+#![deny(unsafe_code)] // opened again, file by file, with a reason
+
+extern crate alloc;
+#[cfg(any(test, feature = "std"))]
+extern crate std;
+
+mod barrier;
+mod bound;
+mod buffers;
+mod counters;
+mod ending;
+mod error;
+mod group;
+#[cfg_attr(pontoon_loom, allow(dead_code, reason = "loom has no shared memory"))]
+mod header;
+mod host;
+mod id;
+mod line;
+#[cfg(not(pontoon_loom))]
+mod map;
+mod nanos;
+mod park;
+mod payload;
+mod publisher;
+mod seq;
+#[doc(hidden)]
+pub mod shim;
+mod table;
+mod trace;
+mod waiter;
+
+pub use barrier::Barrier;
+pub use bound::{Bound, ZeroBound};
+pub use buffers::{BufferReader, BufferWriter, DoubleBuffer, Filled, Filling, Stage};
+pub use counters::WaitCounters;
+pub use ending::{Ending, Reason};
+pub use error::{Found, WaitError};
+pub use group::{
+    AcquiredGroup, GROUP_MAX, ObservedGroup, Turn, Wait, wait_all, wait_any, wait_in_order,
+    wait_quorum,
+};
+pub use header::{OpenError, TableShape};
+pub use host::{Host, Os, Sleeper};
+pub use id::{Rank, SlotId};
+pub use line::{LINE_BYTES, Load, Producer, SignalLine};
+#[cfg(not(pontoon_loom))]
+pub use map::SharedMap;
+pub use nanos::Nanos;
+pub use payload::{NotAnnounced, Payload, Promise};
+pub use publisher::{BehindCounter, ClaimError, Publisher, SharedPublisher};
+pub use seq::Seq;
+pub use table::{LineRef, SignalTable};
+pub use trace::TimePoints;
+pub use waiter::{Acquired, Observed, Waiter};

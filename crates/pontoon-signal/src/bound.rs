@@ -1,0 +1,231 @@
+//! How long a wait may last.
+
+use core::{fmt, time::Duration};
+
+use crate::{Host, Nanos};
+
+/// How long a wait may last, and how it passes the time.
+///
+/// A wait ends when its deadline passes or its tries are used up, whichever comes first. It polls
+/// `spin` times back to back, then with the backoff between polls while it yields the core, then
+/// sleeps between polls.
+///
+/// ```
+/// use pontoon_signal::Bound;
+/// use std::time::Duration;
+///
+/// let usual = Bound::within(Duration::from_secs(2));
+/// let polls = Bound::fixed(1_000, Duration::from_nanos(50), Duration::from_millis(1))?;
+/// # let _ = (usual, polls);
+/// # Ok::<(), pontoon_signal::ZeroBound>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    tries: u64,
+    backoff: Nanos,
+    spin: u32,
+    yields: u32,
+    deadline: Nanos,
+}
+
+/// Tries that are never used up.
+const UNCOUNTED: u64 = u64::MAX;
+/// A deadline that never comes: 584 years after the machine was started.
+const NEVER: Nanos = Nanos(u64::MAX);
+/// Polls back to back before a wait gives way: some 10 us, about the cost of one sleep and wake.
+const SPIN: u32 = 4_000;
+/// Yields of the core before a wait sleeps.
+const YIELDS: u32 = 16;
+const BACKOFF: Nanos = Nanos(50);
+
+impl Bound {
+    /// At most `deadline`, however many polls that is.
+    ///
+    /// # Panics
+    ///
+    /// If `deadline` is zero: a wait that may not wait is [`try_wait`](crate::Waiter::try_wait).
+    pub fn within(deadline: Duration) -> Self {
+        Self::fixed(UNCOUNTED, BACKOFF.as_duration(), deadline)
+            .expect("a bound of zero would never wait: use try_wait")
+    }
+
+    /// At most `tries` polls, `backoff` apart once spinning did not help, and at most `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// [`ZeroBound`] if `tries` or `deadline` is zero.
+    pub fn fixed(tries: u64, backoff: Duration, deadline: Duration) -> Result<Self, ZeroBound> {
+        if tries == 0 {
+            return Err(ZeroBound { what: "tries" });
+        }
+        if deadline.is_zero() {
+            return Err(ZeroBound { what: "deadline" });
+        }
+        let (backoff, deadline) = (backoff.into(), deadline.into());
+        Ok(Self { tries, backoff, spin: SPIN, yields: YIELDS, deadline })
+    }
+
+    /// No bound in time. The wait still ends when the line does: by an abort, the producer's
+    /// death or a failed link.
+    pub const fn never_give_up() -> Self {
+        let (tries, backoff, deadline) = (UNCOUNTED, BACKOFF, NEVER);
+        Self { tries, backoff, spin: SPIN, yields: YIELDS, deadline }
+    }
+
+    /// The same bound, polling `spin` times back to back before it first gives way.
+    pub const fn spinning(self, spin: u32) -> Self {
+        Self { spin, ..self }
+    }
+
+    /// The same bound, yielding the core `yields` times before it first sleeps.
+    pub const fn yielding(self, yields: u32) -> Self {
+        Self { yields, ..self }
+    }
+
+    /// The most polls it allows; `None` if only the deadline counts.
+    pub const fn tries(self) -> Option<u64> {
+        if self.tries == UNCOUNTED { None } else { Some(self.tries) }
+    }
+
+    /// The longest it allows; `None` if it never gives up.
+    pub const fn deadline(self) -> Option<Duration> {
+        if self.deadline.0 == NEVER.0 { None } else { Some(self.deadline.as_duration()) }
+    }
+
+    /// Polls back to back before the wait first gives way.
+    pub const fn spin(self) -> u32 {
+        self.spin
+    }
+
+    /// The pause between polls once spinning did not help.
+    pub const fn backoff(self) -> Duration {
+        self.backoff.as_duration()
+    }
+}
+
+impl Default for Bound {
+    /// Two seconds.
+    fn default() -> Self {
+        Self::within(Duration::from_secs(2))
+    }
+}
+
+/// A bound that would not let a wait poll even once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZeroBound {
+    /// The part that was zero: `tries` or `deadline`.
+    pub what: &'static str,
+}
+
+impl fmt::Display for ZeroBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a bound needs a {} above zero", self.what)
+    }
+}
+
+impl core::error::Error for ZeroBound {}
+
+/// What a wait does between two polls.
+pub(crate) enum Next {
+    Poll,
+    Sleep(Nanos),
+    GiveUp,
+}
+
+/// A bound being used up by one wait, or by several in a row that share it.
+pub(crate) struct Budget<'h, H> {
+    host: &'h H,
+    bound: Bound,
+    polls: u64,
+    yields: u32,
+    started: Option<Nanos>,
+}
+
+/// How many spinning polls go between two looks at the clock, which costs as much as ten polls.
+const POLLS_A_LOOK: u64 = 64;
+/// The longest sleep between two polls: what a wake lost in a foreign publisher can cost.
+const LONGEST_SLEEP: Nanos = Nanos(20_000_000);
+
+impl<'h, H: Host> Budget<'h, H> {
+    pub(crate) fn new(host: &'h H, bound: Bound) -> Self {
+        Self { host, bound, polls: 0, yields: 0, started: None }
+    }
+
+    /// Called after each poll that missed: passes the time, or says that none is left.
+    #[inline]
+    pub(crate) fn missed(&mut self) -> Next {
+        self.polls += 1;
+        if self.polls >= self.bound.tries {
+            return Next::GiveUp;
+        }
+        let spinning = self.polls < u64::from(self.bound.spin);
+        if spinning && !self.polls.is_multiple_of(POLLS_A_LOOK) {
+            // loom must see that a spinning thread lets others run.
+            if cfg!(pontoon_loom) {
+                self.host.yield_now();
+            }
+            return Next::Poll;
+        }
+        self.look_at_the_clock(spinning)
+    }
+
+    #[cold]
+    fn look_at_the_clock(&mut self, spinning: bool) -> Next {
+        let now = self.host.now();
+        let started = *self.started.get_or_insert(now);
+        let left = self.bound.deadline.since(now.since(started));
+        if left == Nanos(0) {
+            return Next::GiveUp;
+        }
+        if spinning {
+            return Next::Poll;
+        }
+        if self.yields < self.bound.yields {
+            self.yields += 1;
+            self.host.pause(self.bound.backoff.min(left));
+            self.host.yield_now();
+            return Next::Poll;
+        }
+        // Sleeping has its own backoff. Counted tries keep theirs: their user asked for them.
+        if self.bound.tries != UNCOUNTED {
+            self.host.pause(self.bound.backoff.min(left));
+            self.host.yield_now();
+            return Next::Poll;
+        }
+        Next::Sleep(left.min(LONGEST_SLEEP))
+    }
+
+    /// How long the wait has lasted, as far as it looked at the clock.
+    pub(crate) fn waited(&self) -> Nanos {
+        self.started.map_or(Nanos(0), |started| self.host.now().since(started))
+    }
+
+    pub(crate) fn polls(&self) -> u64 {
+        self.polls
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bound, ZeroBound};
+    use std::time::Duration;
+
+    #[test]
+    fn a_bound_of_zero_is_refused_by_name() {
+        let (none, some) = (Duration::ZERO, Duration::from_millis(1));
+        assert_eq!(Bound::fixed(0, some, some), Err(ZeroBound { what: "tries" }));
+        assert_eq!(Bound::fixed(1, none, none), Err(ZeroBound { what: "deadline" }));
+    }
+
+    #[test]
+    #[should_panic(expected = "use try_wait")]
+    fn within_nothing_is_a_sentence() {
+        let _ = Bound::within(Duration::ZERO);
+    }
+
+    #[test]
+    fn the_unbounded_one_is_spelled_out() {
+        assert_eq!(Bound::never_give_up().deadline(), None);
+        assert_eq!(Bound::default().deadline(), Some(Duration::from_secs(2)));
+    }
+}

@@ -1,0 +1,107 @@
+//! A value that is readable only through the signal that announces it.
+#![allow(unsafe_code)] // The hand-over cannot be written without a shared cell.
+
+use alloc::sync::Arc;
+use core::fmt;
+
+use crate::{Acquired, Host, Os, Publisher, Seq, shim::UnsafeCell, table::LineRef};
+
+/// A value announced by the next publish of a slot.
+///
+/// Invariant P1: `cell` is written only by the [`Promise`], which borrows the slot's one publisher
+/// from the moment the target is fixed until it publishes the target; so the write is over before
+/// the counter can be at the target, and nothing writes later.
+#[derive(Debug)]
+pub struct Payload<T> {
+    shared: Arc<Shared<T>>,
+}
+
+#[derive(Debug)]
+struct Shared<T> {
+    cell: UnsafeCell<Option<T>>,
+    line: LineRef,
+    target: Seq,
+}
+
+// SAFETY: P1 orders the one write before all reads, and readers get `&T` on their own threads,
+// which needs `T: Sync`; the value moves from the producer's thread, which needs `T: Send`.
+unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+// SAFETY: as for `Sync`; the cell is dropped on whichever thread is last, which needs `T: Send`.
+unsafe impl<T: Send + Sync> Send for Shared<T> {}
+
+impl<T> Clone for Payload<T> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T> Payload<T> {
+    /// The value to wait for.
+    pub fn target(&self) -> Seq {
+        self.shared.target
+    }
+
+    /// The value.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAnnounced`] if `proof` is of another slot or short of the target, or if the promise
+    /// was dropped and the target published for something else.
+    pub fn read<'p>(&'p self, proof: &Acquired<'_>) -> Result<&'p T, NotAnnounced> {
+        if !proof.covers(&self.shared.line, self.shared.target) {
+            return Err(NotAnnounced);
+        }
+        self.shared.cell.with(|cell| {
+            // SAFETY: P1, the proof shows the target reached and fenced: the write is over and
+            // visible, and there will be none while `self` keeps the cell.
+            unsafe { (*cell).as_ref() }.ok_or(NotAnnounced)
+        })
+    }
+}
+
+/// The duty to publish a payload; it holds the publisher until it does.
+#[must_use = "a payload is announced only by publish()"]
+#[derive(Debug)]
+pub struct Promise<'p, T, H: Host = Os> {
+    publisher: &'p mut Publisher<H>,
+    shared: Arc<Shared<T>>,
+}
+
+impl<T, H: Host> Promise<'_, T, H> {
+    /// Stores `value` and announces it. Gives the counter after it.
+    pub fn publish(self, value: T) -> Seq {
+        self.shared.cell.with_mut(|cell| {
+            // SAFETY: P1, this call consumes the only promise, before its target is published.
+            unsafe { *cell = Some(value) }
+        });
+        self.publisher.pub_release(1)
+    }
+}
+
+impl<H: Host> Publisher<H> {
+    /// A payload to be announced by this slot's next publish.
+    ///
+    /// # Panics
+    ///
+    /// If the table is shared with other processes: a peer that breaks the protocol could
+    /// announce memory that is still being written. Regions carry payload between processes.
+    pub fn promise<T>(&mut self) -> (Promise<'_, T, H>, Payload<T>) {
+        assert!(self.line().is_private(), "a payload needs a signal table of this process alone");
+        let (cell, target) = (UnsafeCell::new(None), self.value() + 1);
+        let shared = Arc::new(Shared { cell, line: self.line().clone(), target });
+        let payload = Payload { shared: Arc::clone(&shared) };
+        (Promise { publisher: self, shared }, payload)
+    }
+}
+
+/// The proof does not cover this payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAnnounced;
+
+impl fmt::Display for NotAnnounced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the payload was not announced by what was acquired")
+    }
+}
+
+impl core::error::Error for NotAnnounced {}

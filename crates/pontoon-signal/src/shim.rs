@@ -1,0 +1,117 @@
+//! The only door to atomics, cells and fences; under `--cfg pontoon_loom` it leads to loom.
+//!
+//! `clippy.toml` bans the originals everywhere else, so nothing escapes the model checker. Every
+//! ordering stronger than `Relaxed` passes through [`sync`], which names the pair it belongs to;
+//! under `--cfg pontoon_weaken` the environment can weaken one named end to `Relaxed`, and the
+//! tests prove that some loom model then fails.
+
+#[cfg(pontoon_loom)]
+#[allow(clippy::disallowed_types)]
+mod loomed {
+    pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub use loom::thread::yield_now;
+
+    /// loom explores instead of spinning: a spin hint is a yield there.
+    pub fn spin_loop() {
+        loom::thread::yield_now();
+    }
+
+    /// loom's cell, in the shape of the plain one.
+    #[derive(Debug)]
+    pub struct UnsafeCell<T>(loom::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        /// Wraps `value`.
+        pub fn new(value: T) -> Self {
+            Self(loom::cell::UnsafeCell::new(value))
+        }
+
+        /// Calls `read` with a pointer that is good for reading.
+        pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+            self.0.with(read)
+        }
+
+        /// Calls `write` with a pointer that is good for writing.
+        pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+            self.0.with_mut(write)
+        }
+    }
+}
+#[cfg(pontoon_loom)]
+pub use loomed::*;
+
+#[cfg(not(pontoon_loom))]
+#[allow(clippy::disallowed_types)]
+mod plain {
+    pub use core::hint::spin_loop;
+    pub use core::sync::atomic::Ordering;
+
+    // Aliases, not `use`: clippy's disallowed-types looks through re-exports but not through
+    // aliases, so these are the only doors.
+    /// A 64-bit atomic.
+    pub type AtomicU64 = core::sync::atomic::AtomicU64;
+    /// A 32-bit atomic.
+    pub type AtomicU32 = core::sync::atomic::AtomicU32;
+
+    /// `core`'s cell with loom's two closures, so callers read the same in both worlds.
+    #[derive(Debug)]
+    pub struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        /// Wraps `value`.
+        pub const fn new(value: T) -> Self {
+            Self(core::cell::UnsafeCell::new(value))
+        }
+
+        /// Calls `read` with a pointer that is good for reading.
+        pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+            read(self.0.get())
+        }
+
+        /// Calls `write` with a pointer that is good for writing.
+        pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+            write(self.0.get())
+        }
+    }
+
+    /// Gives the core to another runnable thread, if there is one.
+    pub fn yield_now() {
+        rustix::thread::sched_yield();
+    }
+}
+#[cfg(not(pontoon_loom))]
+pub use plain::*;
+
+/// The ordering at one end of the SYNC pair `name`.
+#[cfg(not(pontoon_weaken))]
+#[inline(always)]
+pub const fn sync(_name: &'static str, order: Ordering) -> Ordering {
+    order
+}
+
+/// The ordering at one end of the SYNC pair `name`, or `Relaxed` if `PONTOON_WEAKEN` is
+/// `name:Order`.
+#[cfg(pontoon_weaken)]
+pub fn sync(name: &'static str, order: Ordering) -> Ordering {
+    extern crate std;
+    static CHOSEN: std::sync::OnceLock<Option<std::string::String>> = std::sync::OnceLock::new();
+    let chosen = CHOSEN.get_or_init(|| std::env::var("PONTOON_WEAKEN").ok());
+    match chosen {
+        Some(chosen) if *chosen == std::format!("{name}:{order:?}") => Ordering::Relaxed,
+        _ => order,
+    }
+}
+
+/// A fence; one that was weakened to `Relaxed` is no fence at all.
+#[inline(always)]
+#[allow(clippy::disallowed_methods)]
+pub fn fence(order: Ordering) {
+    #[cfg(pontoon_weaken)]
+    if order == Ordering::Relaxed {
+        return;
+    }
+    #[cfg(pontoon_loom)]
+    loom::sync::atomic::fence(order);
+    #[cfg(not(pontoon_loom))]
+    core::sync::atomic::fence(order);
+}

@@ -1,0 +1,284 @@
+//! Signal tables: lines by `[producer][slot]`, in one process or shared by several.
+#![allow(unsafe_code)] // A line in shared memory is reached through a pointer.
+
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::ptr::NonNull;
+
+#[cfg(not(pontoon_loom))]
+use rustix::fd::{BorrowedFd, OwnedFd};
+
+use crate::{
+    ClaimError, Ending, Host, Os, Publisher, SharedPublisher, SignalLine, SlotId, TableShape,
+    TimePoints, Waiter, trace::Trace,
+};
+#[cfg(not(pontoon_loom))]
+use crate::{
+    header::{Header, OpenError, table_bytes},
+    line::LINE_BYTES,
+    map::SharedMap,
+};
+
+/// Lines by `[producer][slot]`.
+///
+/// The table is a handle: clones reach the same lines, and publishers and waiters keep them alive.
+///
+/// ```
+/// use pontoon_signal::{Bound, Seq, SignalTable, SlotId, TableShape};
+///
+/// let table = SignalTable::in_process(TableShape::new(1, 1));
+/// let slot = SlotId::new(0, 0);
+/// let mut publisher = table.publisher(slot)?;
+/// let waiter = table.waiter(slot)?;
+/// let producer = std::thread::spawn(move || {
+///     publisher.pub_release(1);
+///     publisher.retire();
+/// });
+/// let observed = waiter.wait_ge_bounded(Seq::new(1), Bound::default())?;
+/// let acquired = observed.acq_fence(); // from here on the producer's writes can be read
+/// assert_eq!(acquired.value(), Seq::new(1));
+/// # producer.join().unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct SignalTable<H: Host = Os> {
+    lines: Arc<Lines>,
+    host: H,
+}
+
+impl<H: Host> Clone for SignalTable<H> {
+    fn clone(&self) -> Self {
+        Self { lines: Arc::clone(&self.lines), host: self.host.clone() }
+    }
+}
+
+/// Invariant T1: `first` is the first of `shape.lines()` lines, valid as long as `memory`.
+#[derive(Debug)]
+struct Lines {
+    first: NonNull<SignalLine>,
+    shape: TableShape,
+    traced: bool,
+    trace: Option<Trace>,
+    memory: Memory,
+}
+
+#[derive(Debug)]
+enum Memory {
+    /// Never read as a whole: `Lines::first` points into it.
+    Process(#[allow(dead_code)] Box<[SignalLine]>),
+    #[cfg(not(pontoon_loom))]
+    Shared(SharedMap),
+}
+
+// SAFETY: T1, and a line consists of atomics only (L1).
+unsafe impl Send for Lines {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Lines {}
+
+impl SignalTable {
+    /// A table for the threads of this process.
+    ///
+    /// # Panics
+    ///
+    /// If the shape has no line.
+    pub fn in_process(shape: TableShape) -> Self {
+        Self::in_process_on(Os, shape)
+    }
+
+    /// A table in a new memfd, to be handed to other processes.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Shape`] or [`OpenError::System`].
+    #[cfg(not(pontoon_loom))]
+    pub fn shared(shape: TableShape) -> Result<Self, OpenError> {
+        let map = SharedMap::create("pontoon-signals", table_bytes(shape)?)?;
+        // SAFETY: the map is new and at least one line long; nobody else has it yet.
+        unsafe { map.base().cast::<Header>().write(shape.header()) };
+        let table = Self::in_map(map, shape, shape.trace > 0);
+        for line in table.lines.iter() {
+            line.start_at(shape.start);
+        }
+        Ok(table)
+    }
+
+    /// The table that another process made, by the file it handed over.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`]; a mismatch names both sides' versions.
+    #[cfg(not(pontoon_loom))]
+    pub fn open(file: OwnedFd) -> Result<Self, OpenError> {
+        let map = SharedMap::open(file)?;
+        // SAFETY: a map is at least a page long, and any bytes are a valid `Header`. Its creator
+        // wrote them before the file came here; a hostile one can change no more than what
+        // `check` sees, since the copy is checked, not the memory.
+        let header = unsafe { map.base().cast::<Header>().read_volatile() };
+        let shape = header.check(map.bytes())?;
+        Ok(Self::in_map(map, shape, header.traced != 0))
+    }
+
+    #[cfg(not(pontoon_loom))]
+    fn in_map(map: SharedMap, shape: TableShape, traced: bool) -> Self {
+        // SAFETY: `table_bytes` counted the header's line, so the offset stays within the map.
+        let first = unsafe { map.base().add(LINE_BYTES) }.cast();
+        let trace = (shape.trace > 0).then(|| Trace::new(shape.trace));
+        let lines = Lines { first, shape, traced, trace, memory: Memory::Shared(map) };
+        Self { lines: Arc::new(lines), host: Os }
+    }
+
+    /// The file to hand to another process; `None` if the table is this process's own.
+    #[cfg(not(pontoon_loom))]
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.lines.memory {
+            Memory::Process(_) => None,
+            Memory::Shared(map) => Some(map.file()),
+        }
+    }
+}
+
+impl<H: Host> SignalTable<H> {
+    /// A table for the threads of this process, on a host of the caller's.
+    ///
+    /// # Panics
+    ///
+    /// If the shape has no line.
+    pub fn in_process_on(host: H, shape: TableShape) -> Self {
+        let count = shape.lines().expect("a signal table needs 1 producer and 1 slot at least");
+        let mut memory: Box<[_]> = (0..count).map(|_| SignalLine::new(shape.start)).collect();
+        let first = NonNull::new(memory.as_mut_ptr()).expect("a box is not null");
+        let trace = (shape.trace > 0).then(|| Trace::new(shape.trace));
+        let memory = Memory::Process(memory);
+        let lines = Lines { first, shape, traced: trace.is_some(), trace, memory };
+        Self { lines: Arc::new(lines), host }
+    }
+
+    /// Claims `slot` for its one producer.
+    ///
+    /// # Errors
+    ///
+    /// [`ClaimError::Taken`] names who has it; [`ClaimError::NoSuchSlot`] the table's size.
+    pub fn publisher(&self, slot: SlotId) -> Result<Publisher<H>, ClaimError> {
+        Publisher::claim(self.line(slot)?, slot, self.host.clone())
+    }
+
+    /// Claims `slot` for several producers, each of which may only add.
+    ///
+    /// # Errors
+    ///
+    /// As for [`publisher`](Self::publisher): a slot is either one producer's or shared.
+    pub fn shared_publisher(&self, slot: SlotId) -> Result<SharedPublisher<H>, ClaimError> {
+        SharedPublisher::claim(self.line(slot)?, slot, self.host.clone())
+    }
+
+    /// A waiter on `slot`.
+    ///
+    /// # Errors
+    ///
+    /// [`ClaimError::NoSuchSlot`].
+    pub fn waiter(&self, slot: SlotId) -> Result<Waiter<H>, ClaimError> {
+        Ok(Waiter::new(self.line(slot)?, slot, self.host.clone()))
+    }
+
+    /// Ends `slot`: every wait on it that has not been reached fails at once. Whether this was
+    /// the first ending; a later one changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ClaimError::NoSuchSlot`].
+    pub fn end(&self, slot: SlotId, ending: Ending) -> Result<bool, ClaimError> {
+        Ok(self.line(slot)?.end_and_wake(ending))
+    }
+
+    /// Ends every slot of the table.
+    pub fn end_all(&self, ending: Ending) {
+        for line in self.lines.iter() {
+            if line.end(ending) {
+                line.park.notify();
+            }
+        }
+    }
+
+    /// The completed time points of a traced table, oldest first, and how many waits found no
+    /// room. Empty if this process does not trace it.
+    pub fn time_points(&self) -> (Vec<TimePoints>, u64) {
+        self.lines.trace.as_ref().map_or_else(Default::default, Trace::read)
+    }
+
+    /// The bare line, for comparisons with a protocol-free ping-pong.
+    #[doc(hidden)]
+    pub fn line(&self, slot: SlotId) -> Result<LineRef, ClaimError> {
+        let shape = self.lines.shape;
+        let row = slot.producer.0.wrapping_sub(shape.first_rank.0);
+        if row >= shape.producers || slot.slot >= shape.slots {
+            let (first, producers, slots) = (shape.first_rank, shape.producers, shape.slots);
+            return Err(ClaimError::NoSuchSlot { slot, first, producers, slots });
+        }
+        let index = row as usize * shape.slots as usize + slot.slot as usize;
+        // SAFETY: T1, the index is below `producers * slots`.
+        let line = unsafe { self.lines.first.add(index) };
+        Ok(LineRef { line, lines: Arc::clone(&self.lines) })
+    }
+}
+
+impl Lines {
+    fn iter(&self) -> impl Iterator<Item = &SignalLine> {
+        let count = self.shape.lines().unwrap_or(0);
+        // SAFETY: T1, all of these are lines, and `self` keeps them.
+        unsafe { core::slice::from_raw_parts(self.first.as_ptr(), count) }.iter()
+    }
+}
+
+/// A line, kept alive.
+///
+/// Invariant T2: `line` points into `lines`.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct LineRef {
+    line: NonNull<SignalLine>,
+    lines: Arc<Lines>,
+}
+
+// SAFETY: T2, and a line consists of atomics only (L1).
+unsafe impl Send for LineRef {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for LineRef {}
+
+impl LineRef {
+    /// Whether publishers of this line note the time before they announce.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.lines.traced
+    }
+
+    /// Where this process records time points.
+    pub(crate) fn trace(&self) -> Option<&Trace> {
+        self.lines.trace.as_ref()
+    }
+
+    /// Whether only this process can reach the line.
+    pub(crate) fn is_private(&self) -> bool {
+        matches!(self.lines.memory, Memory::Process(_))
+    }
+
+    /// Whether both are the same line, though perhaps of two handles.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.line == other.line
+    }
+
+    pub(crate) fn end_and_wake(&self, ending: Ending) -> bool {
+        let first = self.end(ending);
+        if first {
+            self.park.notify();
+        }
+        first
+    }
+}
+
+impl core::ops::Deref for LineRef {
+    type Target = SignalLine;
+
+    #[inline]
+    fn deref(&self) -> &SignalLine {
+        // SAFETY: T2, `self.lines` keeps the line mapped.
+        unsafe { self.line.as_ref() }
+    }
+}

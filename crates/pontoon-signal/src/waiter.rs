@@ -1,0 +1,254 @@
+//! The waiting side of a line.
+
+use alloc::sync::Arc;
+use core::{cell::Cell, marker::PhantomData};
+
+use crate::{
+    Bound, Found, Host, Load, Nanos, Os, Seq, SlotId, WaitError,
+    bound::{Budget, Next},
+    counters::WaitCounters,
+    host::Sleeper,
+    table::LineRef,
+    trace::{RecordId, Trace},
+};
+
+/// One thread's view of a slot that it waits on.
+///
+/// It can be sent to another thread but not shared: its counters have one writer, so that a wait
+/// pays no atomic update for them. Another thread makes its own waiter.
+#[derive(Debug)]
+pub struct Waiter<H: Host = Os> {
+    pub(crate) line: LineRef,
+    slot: SlotId,
+    load: Load,
+    counters: Arc<WaitCounters>,
+    pub(crate) host: H,
+    /// Makes the type `!Sync`.
+    one_thread: PhantomData<Cell<()>>,
+}
+
+impl<H: Host> Waiter<H> {
+    pub(crate) fn new(line: LineRef, slot: SlotId, host: H) -> Self {
+        let (load, counters) = (Load::Native, Arc::default());
+        Self { line, slot, load, counters, host, one_thread: PhantomData }
+    }
+
+    /// The same waiter, reading the line by `load`: what the waiting device is capable of.
+    pub fn reading_by(self, load: Load) -> Self {
+        Self { load, ..self }
+    }
+
+    /// Polls until the counter is at or past `target`, at most as long as `bound`.
+    ///
+    /// The payload may be read only after [`Observed::acq_fence`].
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError`]: a time-out, or why the line ended. A counter that reached the target counts
+    /// as reached, even if the line ended or the time ran out meanwhile.
+    ///
+    /// # Blocks
+    ///
+    /// As long as `bound` allows: spinning, then yielding the core, then asleep. Never allocates.
+    #[inline]
+    pub fn wait_ge_bounded(&self, target: Seq, bound: Bound) -> Result<Observed<'_, H>, WaitError> {
+        let mut budget = Budget::new(&self.host, bound);
+        self.reach_within(target, &mut budget).map(|value| self.observed(value))
+    }
+
+    /// Polls once.
+    ///
+    /// # Errors
+    ///
+    /// Why the line ended, if it did so short of `target`; never a time-out.
+    #[inline]
+    pub fn try_wait(&self, target: Seq) -> Result<Option<Observed<'_, H>>, WaitError> {
+        match self.poll(target) {
+            Poll::Reached(value) => Ok(Some(self.observed(value))),
+            Poll::NotYet => Ok(None),
+            Poll::Ended(error) => Err(self.failed(error)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn reach_within(
+        &self,
+        target: Seq,
+        budget: &mut Budget<'_, H>,
+    ) -> Result<Seq, WaitError> {
+        loop {
+            match self.poll(target) {
+                Poll::Reached(value) => return Ok(value),
+                Poll::Ended(error) => return Err(self.failed(error)),
+                Poll::NotYet => {}
+            }
+            match budget.missed() {
+                Next::Poll => {}
+                Next::Sleep(at_most) => self.sleep(target, at_most),
+                Next::GiveUp => return self.last_look(target, budget),
+            }
+        }
+    }
+
+    /// One look: the value, and on a miss the abort word.
+    #[inline]
+    pub(crate) fn poll(&self, target: Seq) -> Poll {
+        let value = self.line.value(self.load);
+        if value.is_at_or_past(target) {
+            return Poll::Reached(value);
+        }
+        match self.line.ending() {
+            None => Poll::NotYet,
+            Some(ending) => {
+                // A producer publishes before it ends; seeing the ending means seeing that too.
+                let value = self.line.value(self.load);
+                if value.is_at_or_past(target) {
+                    return Poll::Reached(value);
+                }
+                Poll::Ended(WaitError::ended(self.found(target), ending))
+            }
+        }
+    }
+
+    #[cold]
+    fn sleep(&self, target: Seq, at_most: Nanos) {
+        let park = &self.line.park;
+        let seen = park.announce();
+        if matches!(self.poll(target), Poll::NotYet) {
+            self.host.sleep(Sleeper { park, seen }, at_most);
+        }
+    }
+
+    /// The value once more after the time is up, so that an arrival in the last moment counts.
+    #[cold]
+    fn last_look(&self, target: Seq, budget: &Budget<'_, H>) -> Result<Seq, WaitError> {
+        match self.poll(target) {
+            Poll::Reached(value) => Ok(value),
+            Poll::Ended(error) => Err(self.failed(error)),
+            Poll::NotYet => Err(self.failed(self.timed_out(target, budget))),
+        }
+    }
+
+    pub(crate) fn timed_out(&self, target: Seq, budget: &Budget<'_, H>) -> WaitError {
+        let (waited, polls) = (budget.waited(), budget.polls());
+        WaitError::TimedOut { at: self.found(target), waited, polls }
+    }
+
+    fn found(&self, wanted: Seq) -> Found {
+        let now = self.host.now();
+        Found {
+            slot: self.slot,
+            found: self.line.value(self.load),
+            wanted,
+            producer: self.line.producer(),
+            last_published: self.line.last_publish().map(|at| now.since(at)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn observed(&self, value: Seq) -> Observed<'_, H> {
+        self.count_reached();
+        let record = self.line.trace().and_then(|trace| self.record(trace, value));
+        Observed { waiter: self, value, record }
+    }
+
+    #[cold]
+    fn record(&self, trace: &Trace, value: Seq) -> Option<RecordId> {
+        trace.observed(self.slot, value, self.line.last_publish(), self.host.now())
+    }
+
+    /// Records a wait whose observation and acquisition are one moment, as in a group.
+    pub(crate) fn trace_at_once(&self) {
+        if let Some(trace) = self.line.trace()
+            && let Some(record) = self.record(trace, self.value())
+        {
+            trace.acquired(record, self.host.now());
+        }
+    }
+
+    pub(crate) fn count_reached(&self) {
+        self.counters.reached();
+    }
+
+    /// Proof of `value`, for a caller that has fenced since it was seen.
+    pub(crate) fn acquired(&self, value: Seq) -> Acquired<'_> {
+        Acquired { line: &self.line, value }
+    }
+
+    #[cold]
+    pub(crate) fn failed(&self, error: WaitError) -> WaitError {
+        if error.is_timeout() {
+            self.counters.timed_out()
+        } else {
+            self.counters.ended()
+        }
+        error
+    }
+
+    /// The counter now, for diagnosis. It says nothing of the payload.
+    pub fn value(&self) -> Seq {
+        self.line.value(self.load)
+    }
+
+    /// The slot.
+    pub fn slot(&self) -> SlotId {
+        self.slot
+    }
+
+    /// The waits of this waiter so far, readable by any thread while it goes on.
+    pub fn counters(&self) -> Arc<WaitCounters> {
+        Arc::clone(&self.counters)
+    }
+}
+
+/// What one poll saw.
+pub(crate) enum Poll {
+    Reached(Seq),
+    NotYet,
+    Ended(WaitError),
+}
+
+/// A target seen as reached. The payload is not readable yet.
+#[must_use = "what was observed is readable only after acq_fence()"]
+#[derive(Debug)]
+pub struct Observed<'w, H: Host = Os> {
+    waiter: &'w Waiter<H>,
+    value: Seq,
+    record: Option<RecordId>,
+}
+
+impl<'w, H: Host> Observed<'w, H> {
+    /// Makes everything that the producer wrote before its publish readable here.
+    #[inline]
+    pub fn acq_fence(self) -> Acquired<'w> {
+        crate::SignalLine::acquire();
+        if let (Some(record), Some(trace)) = (self.record, self.waiter.line.trace()) {
+            trace.acquired(record, self.waiter.host.now());
+        }
+        Acquired { line: &self.waiter.line, value: self.value }
+    }
+
+    /// The counter as it was seen, at or past the target.
+    pub fn value(&self) -> Seq {
+        self.value
+    }
+}
+
+/// Proof that a counter was seen at some value and that what was published by then is readable.
+#[derive(Clone, Copy, Debug)]
+pub struct Acquired<'w> {
+    line: &'w LineRef,
+    value: Seq,
+}
+
+impl Acquired<'_> {
+    /// The counter as it was seen.
+    pub fn value(&self) -> Seq {
+        self.value
+    }
+
+    /// Whether this proves that `line` reached `target`.
+    pub(crate) fn covers(&self, line: &LineRef, target: Seq) -> bool {
+        self.line.is(line) && self.value.is_at_or_past(target)
+    }
+}
