@@ -134,8 +134,7 @@ impl Samples {
         let min = *sorted.first()?;
         let high = sorted[rounds / 2];
         // Halves are added, not the sum halved: the sum of two large values may overflow.
-        let median =
-            if rounds % 2 == 1 { high } else { sorted[rounds / 2 - 1] / 2.0 + high / 2.0 };
+        let median = if rounds % 2 == 1 { high } else { sorted[rounds / 2 - 1] / 2.0 + high / 2.0 };
         let p99 = sorted[(rounds * 99).div_ceil(100) - 1];
         Some(Figure { name: name.into(), unit, median, p99, min, rounds })
     }
