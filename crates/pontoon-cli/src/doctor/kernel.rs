@@ -15,8 +15,7 @@ const KERNEL: Subject = Subject {
     group: Group::Kernel,
     name: "kernel",
     used_for: "everything; 6.7 or newer has all that the memory client will use",
-    how_to_get: "the distribution's newer kernel (Debian 12: apt install -t bookworm-backports \
-                 linux-image-amd64)",
+    how_to_get: "the distribution's newer kernel; Debian 12 has one in bookworm-backports",
 };
 /// Memory files carry the counters of processes: without them there are no signals between any.
 pub(super) const MEMFD: Subject = Subject {
@@ -85,7 +84,11 @@ pub(super) fn probe(process: &Process) -> Vec<Finding> {
         Userfaults::read(version, process).finding(),
         features(version),
         pagemap_scan(version),
-        ptrace(scope.as_deref(), process.can(Capability::SysPtrace)),
+        // Without /proc nothing is known of Yama, and its absence would say the contrary.
+        version.map_or_else(
+            || PTRACE.missing(),
+            |_| ptrace(scope.as_deref(), process.can(Capability::SysPtrace)),
+        ),
     ]
 }
 

@@ -58,7 +58,7 @@ pub(super) fn probe(process: &Process) -> Vec<Finding> {
         CPU.ok(model(&cpuinfo)),
         cpus(usable, online),
         cpu_limit(limit(), usable),
-        NUMA.ok(nodes.unwrap_or(1).to_string()),
+        nodes.map_or_else(|| NUMA.missing(), |nodes| NUMA.ok(nodes.to_string())),
         cache_line(),
         clock(read("/sys/devices/system/clocksource/clocksource0/current_clocksource").as_deref()),
         hypervisor(&cpuinfo, read("/sys/class/dmi/id/sys_vendor").as_deref()),
@@ -134,7 +134,7 @@ fn quota(text: &str) -> Option<f64> {
 }
 
 fn cpu_limit(limit: Option<f64>, usable: Option<usize>) -> Finding {
-    let Some(limit) = limit else { return CPU_LIMIT.ok("none") };
+    let Some(limit) = limit else { return CPU_LIMIT.ok("none found") };
     #[expect(clippy::cast_precision_loss, reason = "processors are few")]
     let enough = usable.is_some_and(|usable| limit >= usable as f64);
     CPU_LIMIT.ok_if(enough, format!("the time of {limit:.2} processors"))
