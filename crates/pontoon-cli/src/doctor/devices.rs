@@ -222,6 +222,8 @@ mod tests {
         let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159  Release \
                     Build  (dvs-builder@U22)\n";
         assert_eq!(nvidia_driver(Some(open)).found.as_deref(), Some("580.159, open kernel module"));
+        let numbered = "NVRM version: Kernel Module 64  580.159";
+        assert_eq!(nvidia_driver(Some(numbered)).found.as_deref(), Some("580.159"));
         assert_eq!(nvidia_driver(Some("strange")).found.as_deref(), Some("strange"));
         assert_eq!(nvidia_driver(Some("")).state, State::Missing);
         assert_eq!(nvidia_driver(None).state, State::Missing);

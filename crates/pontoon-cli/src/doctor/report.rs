@@ -246,6 +246,7 @@ mod tests {
         assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
         assert_eq!(wrapped("a verylongword b", 6), ["a", "verylo", "ngword", "b"]);
         assert_eq!(wrapped("äöü äöü", 3), ["äöü", "äöü"]);
+        assert_eq!(wrapped("ab cd", 4), ["ab", "cd"]);
         assert_eq!(wrapped("", 5), [""]);
     }
 }
