@@ -129,6 +129,11 @@ impl<H: Host> Waiter<H> {
         }
     }
 
+    /// The error of a caller that polled by itself for `waited` and gives up on `target`.
+    pub fn give_up(&self, target: Seq, waited: Nanos) -> WaitError {
+        self.failed(WaitError::TimedOut { at: self.found(target), waited, polls: 1 })
+    }
+
     pub(crate) fn timed_out(&self, target: Seq, budget: &Budget<'_, H>) -> WaitError {
         let (waited, polls) = (budget.waited(), budget.polls());
         WaitError::TimedOut { at: self.found(target), waited, polls }
