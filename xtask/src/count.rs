@@ -64,10 +64,20 @@ impl Kind {
 /// How many tests of one kind ended how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
-    passed: usize,
+    /// What libtest called passed.
+    ok: usize,
+    /// The part of `ok` that a line of output gave to another kind.
+    elsewhere: usize,
     failed: usize,
     ignored: usize,
+    /// The part of `ok` that only said why it cannot run.
     skipped: usize,
+}
+
+impl Tally {
+    fn passed(&self) -> usize {
+        self.ok.saturating_sub(self.elsewhere + self.skipped)
+    }
 }
 
 type Tallies = BTreeMap<Kind, Tally>;
@@ -103,26 +113,18 @@ fn read(text: &str, whole: Option<Kind>, tallies: &mut Tallies, lines: &mut Vec<
         let Some(kind) = kind else { continue };
         let tally = tallies.entry(kind).or_default();
         if let Some([passed, failed, ignored]) = result(line) {
-            // Skipped tests were taken off before their sum was known.
-            tally.passed = tally.passed.wrapping_add(passed);
+            tally.ok += passed;
             tally.failed += failed;
             tally.ignored += ignored;
         } else if line.starts_with("---- ") {
             counted = false;
         } else if line.starts_with("skipped: ") {
             lines.push(format!("{}: {line}", kind.name()));
-            if !counted {
-                tally.skipped += 1;
-                tally.passed = tally.passed.wrapping_sub(1);
-            }
+            tally.skipped += usize::from(!counted);
             counted = true;
-        } else if kind == Kind::Doc && line.contains(" - compile fail ... ") {
-            let ui = tallies.entry(Kind::Ui).or_default();
-            if line.ends_with(" ok") {
-                ui.passed += 1;
-                let doc = tallies.entry(Kind::Doc).or_default();
-                doc.passed = doc.passed.wrapping_sub(1);
-            }
+        } else if line.starts_with("test ") && line.ends_with(" - compile fail ... ok") {
+            tally.elsewhere += 1;
+            tallies.entry(Kind::Ui).or_default().ok += 1;
         }
     }
 }
@@ -139,25 +141,121 @@ fn result(line: &str) -> Option<[usize; 3]> {
 
 /// Writes the table and finds the kinds that are red.
 fn conclude(tallies: &Tallies, report: &mut Report) {
-    report.line(format!(
-        "{:12} {:>7} {:>7} {:>7} {:>7}",
-        "kind", "passed", "failed", "ignored", "skipped"
-    ));
-    let mut sum = Tally::default();
+    let row = |kind: &str, columns: [&str; 4]| {
+        let [passed, failed, ignored, skipped] = columns;
+        format!("{kind:12} {passed:>7} {failed:>7} {ignored:>7} {skipped:>7}")
+    };
+    report.line(row("kind", ["passed", "failed", "ignored", "skipped"]));
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for kind in REQUIRED {
         let tally = tallies.get(&kind).copied().unwrap_or_default();
-        let Tally { passed, failed, ignored, skipped } = tally;
-        report
-            .line(format!("{:12} {passed:>7} {failed:>7} {ignored:>7} {skipped:>7}", kind.name()));
-        if passed + failed == 0 {
+        let counts = [tally.passed(), tally.failed, tally.ignored, tally.skipped];
+        report.line(row(kind.name(), counts.map(|it| it.to_string()).each_ref().map(|it| &**it)));
+        if tally.passed() + tally.failed == 0 {
             report.problem(format!("no {} test ran", kind.name()));
         }
-        sum.passed += passed;
-        sum.failed += failed;
-        sum.skipped += skipped + ignored;
+        passed += tally.passed();
+        failed += tally.failed;
+        skipped += tally.skipped + tally.ignored;
     }
-    if sum.failed > 0 {
-        report.problem(format!("{} test(s) failed", sum.failed));
+    if failed > 0 {
+        report.problem(format!("{failed} test(s) failed"));
     }
-    report.line(format!("{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped));
+    report.line(format!("{passed} passed, {failed} failed, {skipped} skipped"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORKSPACE: &str = "\
+    Finished `test` profile [unoptimized + debuginfo] target(s) in 0.73s
+     Running unittests src/lib.rs (target/debug/deps/a-90b0f7d1df453fe5)
+
+running 3 tests
+test a ... ok
+test b ... ok
+test c ... ignored
+
+successes:
+
+---- a stdout ----
+skipped: no device: probed /dev/x, no such file
+skipped: nor /dev/y
+
+---- b stdout ----
+noise
+
+successes:
+    a
+    b
+
+test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+
+     Running tests/abc.rs (target/debug/deps/abc-896901b8782e9220)
+test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+     Running crates/a/tests/model_x.rs (target/debug/deps/model_x-35b17219c30900ce)
+test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+   Doc-tests a
+running 3 tests
+test src/lib.rs - (line 10) - compile ... ok
+test src/lib.rs - (line 1) ... ok
+test src/lib.rs - (line 7) - compile fail ... ok
+test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.22s
+";
+    const LOOM: &str = "     Running tests/loom_a.rs (target/release/deps/loom_a-1)\n\
+        test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
+
+    fn counted(logs: &[(&str, Option<Kind>)]) -> (Tallies, Report) {
+        let (mut tallies, mut report) = (Tallies::new(), Report::default());
+        for (text, whole) in logs {
+            read(text, *whole, &mut tallies, &mut report.lines);
+        }
+        conclude(&tallies, &mut report);
+        (tallies, report)
+    }
+
+    #[test]
+    fn headings_sort_the_tests_into_kinds() {
+        let logs = [(WORKSPACE, None), (LOOM, Some(Kind::Loom)), (LOOM, Some(Kind::Weakened))];
+        let (tallies, report) = counted(&logs);
+        let passed: Vec<_> = tallies.iter().map(|(kind, it)| (*kind, it.passed())).collect();
+        let expected = [1, 3, 4, 1, 2, 5, 5];
+        assert_eq!(passed, REQUIRED.into_iter().zip(expected).collect::<Vec<_>>());
+        assert_eq!(report.problems, [""; 0]);
+        assert_eq!(report.lines.last().unwrap(), "21 passed, 0 failed, 2 skipped");
+    }
+
+    #[test]
+    fn a_test_that_says_twice_why_it_is_skipped_is_skipped_once() {
+        let (tallies, report) = counted(&[(WORKSPACE, None)]);
+        let unit = tallies[&Kind::Unit];
+        assert_eq!((unit.passed(), unit.ignored, unit.skipped), (1, 1, 1));
+        assert_eq!(report.lines[0], "unit: skipped: no device: probed /dev/x, no such file");
+        assert_eq!(report.lines[1], "unit: skipped: nor /dev/y");
+    }
+
+    #[test]
+    fn a_kind_that_ran_nothing_is_refused() {
+        let (_, report) = counted(&[(WORKSPACE, None), (LOOM, Some(Kind::Loom))]);
+        assert_eq!(report.problems, ["no weakened test ran"]);
+        let none = "   Doc-tests a\ntest result: ok. 0 passed; 0 failed; 0 ignored; 0 measured";
+        assert_eq!(counted(&[(none, None)]).1.problems.len(), REQUIRED.len());
+        let skipped = "Running tests/model_a.rs (x)\n---- a stdout ----\nskipped: no a\n\
+                       test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured";
+        assert!(counted(&[(skipped, None)]).1.complains_of("no model test ran"));
+    }
+
+    #[test]
+    fn a_failure_is_refused() {
+        let failed = WORKSPACE.replace("ok. 4 passed; 0 failed", "FAILED. 3 passed; 1 failed");
+        assert!(counted(&[(&failed, None)]).1.complains_of("1 test(s) failed"));
+    }
+
+    #[test]
+    fn unknown_logs_are_refused() {
+        assert!(check(&["unit=/dev/null"]).is_err());
+        assert!(check(&["loom"]).is_err());
+        assert!(check(&["loom=/nowhere/loom.log"]).is_err());
+    }
 }
