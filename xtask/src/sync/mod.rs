@@ -22,6 +22,9 @@
 //! comments for; `SeqCst` is any, and `full` (one of two fences that each order a store before a
 //! load) is for `SeqCst` alone.
 //!
+//! One fence may end several pairs. It is called by the name of one; the same comment names the
+//! others, a `SYNC(name) …` line for each.
+//!
 //! Read are `crates/*/src/**/*.rs` but for `shim.rs`, files that open with `#![cfg(test)]`, and
 //! inline `#[cfg(test)] mod … { … }`. Comments, strings and `use` lines may name any ordering.
 //! The four words are also good names for other things, so S1 takes a word as an ordering only
@@ -66,8 +69,8 @@ fn examine(sources: &[File], models: &[File]) -> Report {
             pairs.entry(site.name.clone()).or_default().push(site);
         }
     }
-    let sites: usize = pairs.values().map(Vec::len).sum();
-    report.line(format!("sync: {} names, {sites} sites in {} files", pairs.len(), sources.len()));
+    let ends: usize = pairs.values().map(Vec::len).sum();
+    report.line(format!("sync: {} names, {ends} ends in {} files", pairs.len(), sources.len()));
     for (name, sites) in &pairs {
         let count = |role| sites.iter().filter(|site| site.roles.contains(&role)).count();
         let [release, acquire, full] = [Role::Release, Role::Acquire, Role::Full].map(count);
@@ -149,7 +152,7 @@ mod tests {
     fn a_modelled_pair_passes() {
         let report = examined(&format!("{RELEASE}{ACQUIRE}"), "// SYNC(a)");
         assert_eq!(report.problems, [""; 0]);
-        assert_eq!(report.lines[0], "sync: 1 names, 2 sites in 1 files");
+        assert_eq!(report.lines[0], "sync: 1 names, 2 ends in 1 files");
         assert_eq!(examined(&format!("{FULL}{FULL}"), "weaken(\"a\")").problems, [""; 0]);
     }
 

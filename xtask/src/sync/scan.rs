@@ -22,12 +22,18 @@ pub(super) struct Site {
     pub(super) name: String,
     /// The ends its comments say it is, as far as its ordering can be them.
     pub(super) roles: BTreeSet<Role>,
+    /// The ends its ordering can be.
+    possible: &'static [Role],
+    /// The first lines of the comments it was found in.
+    comments: BTreeSet<usize>,
 }
 
 /// One `// SYNC(name) role: …` comment.
 #[derive(Debug)]
 struct Mark<'a> {
     line: usize,
+    /// The first line of the run of comment lines it stands in.
+    comment: usize,
     name: &'a str,
     role: Role,
     used: bool,
@@ -42,11 +48,16 @@ pub(super) fn scan(file: &str, text: &str, problems: &mut Vec<String>) -> Vec<Si
     }
     let test_lines = remove_test_modules(&mut tokens);
     let mut marks = Vec::new();
+    let (mut first, mut last) = (0, 0);
     for (line, comment) in source.line_comments() {
+        if line != last + 1 {
+            first = line;
+        }
+        last = line;
         if !comment.starts_with("SYNC(") || test_lines.iter().any(|it| it.contains(&line)) {
             continue;
         }
-        match mark(line, comment) {
+        match mark(line, first, comment) {
             Some(mark) => marks.push(mark),
             None => problems.push(format!(
                 "{file}:{line}: a SYNC comment reads `// SYNC(name) release: why`, with release, \
@@ -73,13 +84,32 @@ pub(super) fn scan(file: &str, text: &str, problems: &mut Vec<String>) -> Vec<Si
         at += 1;
     }
     for mark in marks.iter().filter(|mark| !mark.used) {
-        problems.push(format!(
-            "{file}:{}: SYNC({}) describes no sync call in the {REACH} lines below it that could \
-             be its {:?} end",
-            mark.line, mark.name, mark.role
-        ));
+        match lent(&sites, mark) {
+            Some(site) => sites.push(site),
+            None => problems.push(format!(
+                "{file}:{}: SYNC({}) describes no sync call in the {REACH} lines below it that \
+                 could be its {:?} end",
+                mark.line, mark.name, mark.role
+            )),
+        }
     }
     sites
+}
+
+/// The call that is the end `mark` tells of under another name: one it shares a comment with.
+fn lent(sites: &[Site], mark: &Mark<'_>) -> Option<Site> {
+    let call = sites.iter().find(|site| {
+        site.comments.contains(&mark.comment)
+            && site.possible.contains(&mark.role)
+            && is_near(mark, site.line)
+    })?;
+    let roles = BTreeSet::from([mark.role]);
+    let (file, comments) = (call.file.clone(), BTreeSet::new());
+    Some(Site { file, name: mark.name.into(), roles, comments, ..*call })
+}
+
+fn is_near(mark: &Mark<'_>, line: usize) -> bool {
+    (line.saturating_sub(REACH)..=line).contains(&mark.line)
 }
 
 fn site(
@@ -90,19 +120,18 @@ fn site(
     marks: &mut [Mark<'_>],
     problems: &mut Vec<String>,
 ) -> Site {
-    let possible: &[Role] = match ordering {
+    let possible: &'static [Role] = match ordering {
         "Acquire" => &[Role::Acquire],
         "Release" => &[Role::Release],
         "AcqRel" => &[Role::Release, Role::Acquire],
         _ => &[Role::Full, Role::Release, Role::Acquire],
     };
-    let mut roles = BTreeSet::new();
-    let near = marks.iter_mut().filter(|mark| {
-        mark.name == name && (line.saturating_sub(REACH)..=line).contains(&mark.line)
-    });
-    for mark in near.filter(|mark| possible.contains(&mark.role)) {
+    let (mut roles, mut comments) = (BTreeSet::new(), BTreeSet::new());
+    let own = marks.iter_mut().filter(|mark| mark.name == name && is_near(mark, line));
+    for mark in own.filter(|mark| possible.contains(&mark.role)) {
         mark.used = true;
         roles.insert(mark.role);
+        comments.insert(mark.comment);
     }
     if roles.is_empty() {
         problems.push(format!(
@@ -110,10 +139,10 @@ fn site(
              {REACH} lines above it that names an end {ordering} can be"
         ));
     }
-    Site { file: file.into(), line, name: name.into(), roles }
+    Site { file: file.into(), line, name: name.into(), roles, possible, comments }
 }
 
-fn mark(line: usize, comment: &str) -> Option<Mark<'_>> {
+fn mark(line: usize, first: usize, comment: &str) -> Option<Mark<'_>> {
     let (name, rest) = comment.strip_prefix("SYNC(")?.split_once(") ")?;
     let (role, why) = rest.split_once(':')?;
     let role = match role {
@@ -122,7 +151,13 @@ fn mark(line: usize, comment: &str) -> Option<Mark<'_>> {
         "full" => Role::Full,
         _ => return None,
     };
-    (!name.is_empty() && !why.trim().is_empty()).then_some(Mark { line, name, role, used: false })
+    (!name.is_empty() && !why.trim().is_empty()).then_some(Mark {
+        line,
+        comment: first,
+        name,
+        role,
+        used: false,
+    })
 }
 
 fn is_ordering(token: &Token<'_>) -> bool {
@@ -381,5 +416,21 @@ mod tests {
         assert_eq!(roles(&format!("// SYNC(a) acquire: y.\n{swap}")), [Role::Acquire]);
         let fence = "// SYNC(d) full: x.\nfence(sync(\"d\", SeqCst));";
         assert_eq!(roles(fence), [Role::Full]);
+    }
+
+    #[test]
+    fn one_call_may_end_a_further_pair_that_its_comment_names() {
+        let shared = "// SYNC(a) acquire: x,\n// continued.\n// SYNC(b) acquire: y.\n";
+        let fence = "fence(sync(\"a\", Acquire));";
+        let mut found = Vec::new();
+        let sites = scan("f.rs", &format!("{shared}{fence}"), &mut found);
+        assert_eq!(found, [""; 0]);
+        let ends: Vec<_> = sites.iter().map(|it| (&*it.name, it.line)).collect();
+        assert_eq!(ends, [("a", 4), ("b", 4)]);
+        assert_eq!(roles(&format!("{shared}{fence}")), [Role::Acquire, Role::Acquire]);
+        let apart = shared.replace("// continued.\n", "\n");
+        assert!(refused(&format!("{apart}{fence}"), "f.rs:3: SYNC(b) describes no"));
+        let other_end = shared.replace("(b) acquire", "(b) release");
+        assert!(refused(&format!("{other_end}{fence}"), "f.rs:3: SYNC(b) describes no"));
     }
 }
