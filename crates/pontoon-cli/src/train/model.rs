@@ -251,8 +251,7 @@ fn add_gradient(layers: &Layers, image: &[f32], label: u8, grad: &mut LayersMut)
 /// `[shards][parameters]`, what [`shard_gradient`] wrote for each shard of a batch of `samples`.
 /// The shards are summed in their order, whatever the number of devices, and divided by
 /// `2 * samples`; then `velocity = momentum * velocity + mean` and
-/// `params -= learning_rate * velocity`. The parameters are independent of each other: a caller
-/// may also step a part of them, given that part of every shard.
+/// `params -= learning_rate * velocity`.
 ///
 /// # Panics
 ///
@@ -386,5 +385,254 @@ impl<'a> LayersMut<'a> {
 fn add_scaled<const N: usize>(sums: &mut [f32; N], row: &[f32; N], by: f32) {
     for (sum, value) in sums.iter_mut().zip(row) {
         *sum += value * by;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A batch of `samples` images of 2 by 2 with its parameters: normalised, augmented, labels.
+    fn batch(samples: usize) -> (Shape, Vec<f32>, Vec<f32>, Vec<f32>, Vec<u8>) {
+        let shape = Shape::for_inputs(4).unwrap();
+        let mut rng = SplitMix64::open(5, Stream::Init, &[99]);
+        let mut params = init(shape, 5);
+        // Biases start at zero; here they must matter.
+        params.iter_mut().for_each(|param| *param += 0.1 * rng.signed_unit());
+        let mut numbers = || (0..samples * 4).map(|_| rng.signed_unit()).collect::<Vec<f32>>();
+        let (normalised, augmented) = (numbers(), numbers());
+        let labels = (0..samples).map(|sample| (sample * 7 % CLASSES) as u8).collect();
+        (shape, params, normalised, augmented, labels)
+    }
+
+    /// The summed loss, written anew in 64 bits.
+    fn loss(shape: Shape, params: &[f64], images: &[&[f32]], labels: &[u8]) -> f64 {
+        let inputs = shape.inputs();
+        let (w1, rest) = params.split_at(inputs * HIDDEN);
+        let (b1, rest) = rest.split_at(HIDDEN);
+        let (w2, b2) = rest.split_at(HIDDEN * CLASSES);
+        let mut total = 0.0;
+        for (image, &label) in images.iter().flat_map(|set| set.chunks(inputs).zip(labels)) {
+            let hidden = |unit: usize| {
+                let terms = (0..inputs).map(|i| f64::from(image[i]) * w1[i * HIDDEN + unit]);
+                (b1[unit] + terms.sum::<f64>()).max(0.0)
+            };
+            let logit = |class: usize| {
+                b2[class] + (0..HIDDEN).map(|u| hidden(u) * w2[u * CLASSES + class]).sum::<f64>()
+            };
+            let total_exp = (0..CLASSES).map(|class| logit(class).exp()).sum::<f64>();
+            total += total_exp.ln() - logit(usize::from(label));
+        }
+        total
+    }
+
+    #[test]
+    fn the_gradient_is_the_slope_of_the_loss() {
+        let (shape, params, normalised, augmented, labels) = batch(3);
+        let mut grad = vec![f32::NAN; shape.parameters()];
+        let found = shard_gradient(shape, &params, &normalised, &augmented, &labels, &mut grad);
+
+        let mut wide: Vec<f64> = params.iter().map(|&param| f64::from(param)).collect();
+        let images = [&normalised[..], &augmented[..]];
+        let expected = loss(shape, &wide, &images, &labels);
+        assert!((f64::from(found) - expected).abs() < 1e-4, "{found} is not {expected}");
+        for at in 0..wide.len() {
+            const STEP: f64 = 1e-5;
+            let middle = wide[at];
+            wide[at] = middle + STEP;
+            let above = loss(shape, &wide, &images, &labels);
+            wide[at] = middle - STEP;
+            let below = loss(shape, &wide, &images, &labels);
+            wide[at] = middle;
+            let slope = (above - below) / (2.0 * STEP);
+            let error = (f64::from(grad[at]) - slope).abs();
+            assert!(error < 1e-5, "parameter {at}: {} is not {slope}", grad[at]);
+        }
+    }
+
+    #[test]
+    fn large_logits_do_not_overflow() {
+        let (shape, mut params, normalised, augmented, labels) = batch(2);
+        params.iter_mut().for_each(|param| *param *= 100.0);
+        let mut grad = vec![0.0; shape.parameters()];
+        let loss = shard_gradient(shape, &params, &normalised, &augmented, &labels, &mut grad);
+        assert!(loss > 100.0 && loss.is_finite(), "{loss}");
+        assert!(grad.iter().all(|part| part.is_finite()));
+    }
+
+    /// Steps once over a batch of 11 samples whose shards `devices` devices compute in turns, the
+    /// last device first.
+    fn step(devices: usize) -> (Vec<f32>, Vec<f32>) {
+        const SAMPLES: usize = 11;
+        let (shape, mut params, normalised, augmented, labels) = batch(SAMPLES);
+        let count = shape.parameters();
+        let mut shard_grads = vec![f32::NAN; shards(SAMPLES) * count];
+        for device in (0..devices).rev() {
+            for shard in (device..shards(SAMPLES)).step_by(devices) {
+                let places = shard_range(shard, SAMPLES);
+                let features = places.start * 4..places.end * 4;
+                shard_gradient(
+                    shape,
+                    &params,
+                    &normalised[features.clone()],
+                    &augmented[features],
+                    &labels[places],
+                    &mut shard_grads[shard * count..][..count],
+                );
+            }
+        }
+        let mut velocity = vec![0.25; count];
+        apply(&mut params, &mut velocity, &shard_grads, SAMPLES, 0.5, 0.75);
+        (params, velocity)
+    }
+
+    #[test]
+    fn a_step_is_the_same_bits_for_any_number_of_devices() {
+        let one = step(1);
+        for devices in 2..5 {
+            assert!(step(devices) == one, "{devices} devices");
+        }
+    }
+
+    #[test]
+    fn a_step_follows_the_mean_over_the_whole_batch() {
+        let (shape, before, normalised, augmented, labels) = batch(11);
+        let mut whole = vec![0.0; shape.parameters()];
+        shard_gradient(shape, &before, &normalised, &augmented, &labels, &mut whole);
+        let (params, velocity) = step(3);
+        for (at, sum) in whole.into_iter().enumerate() {
+            let expected = 0.75 * 0.25 + sum / 22.0;
+            assert!((velocity[at] - expected).abs() < 1e-6, "velocity {at}");
+            assert!((params[at] - (before[at] - 0.5 * velocity[at])).abs() < 1e-6, "param {at}");
+        }
+    }
+
+    #[test]
+    fn shards_are_summed_in_their_order() {
+        let (mut params, mut velocity) = (vec![0.0; 3], vec![0.0; 3]);
+        // The large terms swallow a 1 that they meet: the order decides which of the sums keep it.
+        let big = 1e9;
+        let grads = [[1.0, big, big], [big, -big, 1.0], [-big, 1.0, -big]].concat();
+        apply(&mut params, &mut velocity, &grads, 12, 1.0, 0.0);
+        assert_eq!(velocity, [0.0, 1.0 / 24.0, 0.0]);
+        assert_eq!(params, [-0.0, -1.0 / 24.0, -0.0]);
+    }
+
+    #[test]
+    fn shards_cover_a_batch_and_only_the_last_is_short() {
+        for samples in 0..=13 {
+            let ranges: Vec<_> = (0..shards(samples)).map(|s| shard_range(s, samples)).collect();
+            let places: Vec<usize> = ranges.iter().cloned().flatten().collect();
+            assert_eq!(places, (0..samples).collect::<Vec<_>>());
+            assert!(ranges.iter().rev().skip(1).all(|range| range.len() == SHARD));
+            assert!(ranges.iter().all(|range| !range.is_empty()));
+        }
+    }
+
+    #[test]
+    fn an_image_moves_by_one_pixel_and_is_scaled() {
+        let raw = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0].map(|pixel: f32| pixel * 2.0);
+        for (direction, moved) in [
+            (Shift::Stay, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]),
+            (Shift::Up, [4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 0.0, 0.0, 0.0]),
+            (Shift::Down, [0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+            (Shift::Left, [2.0, 3.0, 0.0, 5.0, 6.0, 0.0, 8.0, 9.0, 0.0]),
+            (Shift::Right, [0.0, 1.0, 2.0, 0.0, 4.0, 5.0, 0.0, 7.0, 8.0]),
+        ] {
+            let mut out = [f32::NAN; 9];
+            shift(3, &raw, &mut out, 2.0, direction);
+            assert_eq!(out, moved, "{direction:?}");
+        }
+    }
+
+    #[test]
+    fn augment_shifts_each_sample_by_its_number_whatever_its_place() {
+        let shape = Shape::for_inputs(9).unwrap();
+        let samples: Vec<u32> = (100..150).collect();
+        let raw: Vec<f32> = (0..50 * 9).map(|at| at as f32).collect();
+        let mut all = vec![f32::NAN; raw.len()];
+        augment(shape, &raw, &mut all, 16.0, 3, 4, &samples);
+        for (at, &sample) in samples.iter().enumerate() {
+            let image = at * 9..(at + 1) * 9;
+            let mut alone = [f32::NAN; 9];
+            augment(shape, &raw[image.clone()], &mut alone, 16.0, 3, 4, &[sample]);
+            assert_eq!(all[image.clone()], alone);
+            let mut moved = [f32::NAN; 9];
+            shift(3, &raw[image], &mut moved, 16.0, Shift::of(3, 4, sample));
+            assert_eq!(alone, moved);
+        }
+    }
+
+    #[test]
+    fn directions_are_equally_likely_and_change_with_seed_and_epoch() {
+        let directions =
+            |seed, epoch| (0..1000).map(|s| Shift::of(seed, epoch, s)).collect::<Vec<_>>();
+        let first = directions(1, 0);
+        for wanted in [Shift::Stay, Shift::Up, Shift::Down, Shift::Left, Shift::Right] {
+            let count = first.iter().filter(|&&direction| direction == wanted).count();
+            assert!((150..250).contains(&count), "{wanted:?}: {count}");
+        }
+        assert_ne!(first, directions(2, 0));
+        assert_ne!(first, directions(1, 1));
+    }
+
+    #[test]
+    fn normalise_divides_by_the_scale() {
+        let mut out = [f32::NAN; 3];
+        normalise(&[-16.0, 0.0, 4.0], &mut out, 16.0);
+        assert_eq!(out, [-1.0, 0.0, 0.25]);
+    }
+
+    #[test]
+    fn epochs_have_different_orders_of_all_samples() {
+        let mut first = epoch_order(1, 0, 50);
+        assert_ne!(first, epoch_order(1, 1, 50));
+        assert_ne!(first, epoch_order(2, 0, 50));
+        first.sort_unstable();
+        assert_eq!(first, (0..50).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn images_are_squares_up_to_32_by_32() {
+        let side = |inputs| Shape::for_inputs(inputs).map(Shape::side);
+        assert_eq!([side(1), side(64), side(1024)], [Some(1), Some(8), Some(32)]);
+        assert_eq!([side(0), side(2), side(63), side(1023), side(1089)], [None; 5]);
+        assert_eq!(Shape::for_inputs(64).unwrap().parameters(), 64 * 32 + 32 + 32 * 10 + 10);
+    }
+
+    #[test]
+    fn parameters_start_within_their_bounds_and_biases_at_zero() {
+        let params = init(Shape::for_inputs(64).unwrap(), 1);
+        let (w1, rest) = params.split_at(64 * HIDDEN);
+        let (b1, rest) = rest.split_at(HIDDEN);
+        let (w2, b2) = rest.split_at(HIDDEN * CLASSES);
+        let largest = |part: &[f32]| part.iter().fold(0.0_f32, |top, x| top.max(x.abs()));
+        assert!((0.29..=0.3062).contains(&largest(w1)), "{}", largest(w1));
+        assert!((0.41..=0.4331).contains(&largest(w2)), "{}", largest(w2));
+        assert_eq!(largest(b1) + largest(b2), 0.0);
+    }
+
+    #[test]
+    fn the_largest_logit_is_predicted() {
+        let shape = Shape::for_inputs(1).unwrap();
+        let mut params = vec![0.0; shape.parameters()];
+        let b2 = params.len() - CLASSES;
+        assert_eq!(predict(shape, &params, &[1.0]), 0);
+        params[b2 + 7] = 1.0;
+        params[b2 + 8] = 1.0;
+        assert_eq!(predict(shape, &params, &[1.0]), 7);
+    }
+
+    #[test]
+    fn a_mean_loss_counts_both_images_of_a_sample() {
+        assert_eq!(mean_loss(&[6.0, 3.0, 1.0], 5), 1.0);
+    }
+
+    #[test]
+    fn the_digest_is_fnv_1a_and_sees_a_sign() {
+        assert_eq!(digest(&[]), "cbf29ce484222325");
+        // From the test vectors of the FNV reference code.
+        assert_eq!(digest(&[f32::from_le_bytes(*b"foob")]), "dd120e790c2512af");
+        assert_ne!(digest(&[0.0]), digest(&[-0.0]));
     }
 }

@@ -33,7 +33,7 @@ impl Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { epochs: 30, batch: 64, seed: 1, learning_rate: 0.1, momentum: 0.9 }
+        Self { epochs: 40, batch: 64, seed: 1, learning_rate: 0.2, momentum: 0.9 }
     }
 }
 
@@ -100,32 +100,77 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::train::model::{accuracy, digest};
+    use crate::train::{
+        data::Split,
+        model::{accuracy, digest},
+    };
+
+    fn digits(seed: u64) -> Split {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data/digits.csv.gz");
+        Dataset::load(&path).unwrap().split(seed, 0.25)
+    }
 
     #[test]
-    fn sweep() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data/digits.csv.gz");
-        let data = Dataset::load(&path).unwrap();
-        for (learning_rate, momentum, epochs) in
-            [(0.1, 0.9, 30), (0.05, 0.9, 30), (0.2, 0.9, 30), (0.05, 0.9, 60), (0.1, 0.9, 60)]
-        {
-            let mut accs = vec![];
-            let now = std::time::Instant::now();
-            let mut d = String::new();
-            for seed in 0..10 {
-                let split = data.split(seed, 0.25);
-                let settings =
-                    Settings { epochs, learning_rate, momentum, seed, ..Settings::default() };
-                let trained = train_reference(&split.train, &settings);
-                accs.push(accuracy(&trained.params, &split.test, split.train.scale()));
-                d = digest(&trained.params);
-            }
-            println!(
-                "{learning_rate} {momentum} {epochs}: min {:.4} mean {:.4} {:?}/run {d}",
-                accs.iter().copied().fold(1.0, f64::min),
-                accs.iter().sum::<f64>() / 10.0,
-                now.elapsed() / 10
-            );
+    fn a_short_run_learns_the_digits() {
+        let split = digits(1);
+        let settings = Settings { epochs: 8, ..Settings::default() };
+        let trained = train_reference(&split.train, &settings);
+        let accuracy = accuracy(&trained.params, &split.test, split.train.scale());
+        assert!(accuracy >= 0.95, "{accuracy}");
+        assert_eq!(trained.losses.len(), 8);
+        assert!(trained.losses[7] < 0.5 * trained.losses[0], "{:?}", trained.losses);
+    }
+
+    #[test]
+    fn a_seed_has_one_digest_in_every_build_and_on_every_machine() {
+        let train = digits(1).train;
+        let settings = Settings { epochs: 2, ..Settings::default() };
+        let trained = train_reference(&train, &settings);
+        assert_eq!(digest(&trained.params), "78e14fc3437a35fc");
+        assert_eq!(
+            trained.losses.iter().map(|loss| loss.to_bits()).collect::<Vec<_>>(),
+            [0x3fd8_cae4, 0x3f82_726f]
+        );
+        let other = train_reference(&train, &Settings { seed: 2, ..settings });
+        assert_ne!(digest(&other.params), digest(&trained.params));
+    }
+
+    #[test]
+    fn a_batch_may_be_larger_than_the_training_set_and_a_shard_smaller_than_four() {
+        let train = digits(1).test.split(1, 0.99).train;
+        assert_eq!(train.len(), 4);
+        for batch in [1, 3, 64] {
+            let settings = Settings { epochs: 3, batch, ..Settings::default() };
+            let trained = train_reference(&train, &settings);
+            assert!(trained.params.iter().chain(&trained.losses).all(|x| x.is_finite()));
         }
+    }
+
+    #[test]
+    fn the_rate_falls_to_one_part_of_the_epochs() {
+        let settings = Settings { epochs: 4, learning_rate: 0.5, ..Settings::default() };
+        let rates: Vec<f32> = (0..4).map(|epoch| settings.rate(epoch)).collect();
+        assert_eq!(rates, [0.5, 0.375, 0.25, 0.125]);
+    }
+
+    /// Prints the figures that chose [`Settings::default`]: about 10 s in release.
+    #[test]
+    #[ignore = "a measurement: cargo test --release -p pontoon-cli measure -- --ignored --nocapture"]
+    fn measure() {
+        let start = std::time::Instant::now();
+        let mut accuracies: Vec<f64> = (1..=30)
+            .map(|seed| {
+                let split = digits(seed);
+                let settings = Settings { seed, ..Settings::default() };
+                let trained = train_reference(&split.train, &settings);
+                accuracy(&trained.params, &split.test, split.train.scale())
+            })
+            .collect();
+        let an_epoch = start.elapsed() / (30 * Settings::default().epochs);
+        println!("seeds 1 to 5: {:.4?}; an epoch: {an_epoch:?}", &accuracies[..5]);
+        accuracies.sort_by(f64::total_cmp);
+        let mean = accuracies.iter().sum::<f64>() / 30.0;
+        println!("30 seeds: least {:.4}, mean {mean:.4}", accuracies[0]);
+        assert!(accuracies[0] > 0.955, "{accuracies:?}");
     }
 }
