@@ -170,7 +170,7 @@ impl Shift {
 
 fn shift(side: usize, raw: &[f32], out: &mut [f32], scale: f32, shift: Shift) {
     let (down, right) = shift.offset();
-    let from = |to: usize, by: isize| to.checked_sub_signed(by).filter(|&from| from < side);
+    let from = |to: usize, by: isize| to.checked_add_signed(-by).filter(|&from| from < side);
     for (row, out) in out.chunks_exact_mut(side).enumerate() {
         let source = from(row, down).map(|row| &raw[row * side..][..side]);
         for (column, out) in out.iter_mut().enumerate() {
