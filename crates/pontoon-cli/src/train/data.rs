@@ -655,6 +655,20 @@ mod tests {
     }
 
     #[test]
+    fn samples_are_gathered_in_the_order_asked_for() {
+        let data = parse(&good()).unwrap();
+        let (mut features, mut labels) = ([0.0; 12], [0; 3]);
+        data.gather(&[6, 2, 6], &mut features, &mut labels);
+        assert_eq!(labels, [6, 2, 6]);
+        assert_eq!([features[0], features[4], features[8]], [6.0, 2.0, 6.0]);
+    }
+
+    #[test]
+    fn the_scale_is_a_magnitude() {
+        assert_eq!(parse(&"-3,0\n".repeat(8)).unwrap().scale(), 3.0);
+    }
+
+    #[test]
     fn a_set_of_zeros_has_a_scale_that_can_divide() {
         let data = parse(&"0,0\n".repeat(8)).unwrap();
         assert_eq!(data.scale(), 1.0);

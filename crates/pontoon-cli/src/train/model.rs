@@ -87,7 +87,7 @@ pub(crate) fn shards(samples: usize) -> usize {
 }
 
 /// Places in a batch of `samples` that shard number `shard` covers: [`SHARD`] of them, or fewer
-/// for the last shard.
+/// for the last shard, or none for a shard beyond it.
 pub(crate) fn shard_range(shard: usize, samples: usize) -> Range<usize> {
     (shard * SHARD).min(samples)..((shard + 1) * SHARD).min(samples)
 }
@@ -526,6 +526,7 @@ mod tests {
             assert_eq!(places, (0..samples).collect::<Vec<_>>());
             assert!(ranges.iter().rev().skip(1).all(|range| range.len() == SHARD));
             assert!(ranges.iter().all(|range| !range.is_empty()));
+            assert_eq!(shard_range(shards(samples), samples), samples..samples);
         }
     }
 
@@ -602,7 +603,9 @@ mod tests {
 
     #[test]
     fn parameters_start_within_their_bounds_and_biases_at_zero() {
-        let params = init(Shape::for_inputs(64).unwrap(), 1);
+        let shape = Shape::for_inputs(64).unwrap();
+        let params = init(shape, 1);
+        assert_ne!(params, init(shape, 2));
         let (w1, rest) = params.split_at(64 * HIDDEN);
         let (b1, rest) = rest.split_at(HIDDEN);
         let (w2, b2) = rest.split_at(HIDDEN * CLASSES);

@@ -124,12 +124,12 @@ mod tests {
     #[test]
     fn a_seed_has_one_digest_in_every_build_and_on_every_machine() {
         let train = digits(1).train;
-        let settings = Settings { epochs: 2, ..Settings::default() };
+        let settings = Settings { epochs: 2, seed: 7, ..Settings::default() };
         let trained = train_reference(&train, &settings);
-        assert_eq!(digest(&trained.params), "78e14fc3437a35fc");
+        assert_eq!(digest(&trained.params), "3bf95cdf6c5a167f");
         assert_eq!(
             trained.losses.iter().map(|loss| loss.to_bits()).collect::<Vec<_>>(),
-            [0x3fd8_cae4, 0x3f82_726f]
+            [0x3fd2_3cf4, 0x3f5a_4f05]
         );
         let other = train_reference(&train, &Settings { seed: 2, ..settings });
         assert_ne!(digest(&other.params), digest(&trained.params));

@@ -102,6 +102,15 @@ mod tests {
     }
 
     #[test]
+    fn every_permutation_is_reached() {
+        let mut rng = SplitMix64::open(7, Stream::Order, &[]);
+        let mut seen: Vec<_> = (0..100).map(|_| rng.permutation(3)).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 6);
+    }
+
+    #[test]
     fn numbers_stay_in_their_ranges_and_reach_their_ends() {
         let mut rng = SplitMix64::open(3, Stream::Init, &[]);
         let mut counts = [0; 5];
