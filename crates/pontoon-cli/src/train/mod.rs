@@ -2,3 +2,5 @@
 
 mod data;
 mod model;
+mod reference;
+mod rng;
