@@ -1,1 +1,2 @@
-//! stub
+//! In-order streams and fences over any backend.
+#![forbid(unsafe_code)]
