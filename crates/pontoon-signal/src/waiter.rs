@@ -247,6 +247,11 @@ impl<H: Host> Slot<H> {
         self.line.last_publish()
     }
 
+    /// Whether both are the same line.
+    pub fn is(&self, other: &Self) -> bool {
+        self.line.is(&other.line)
+    }
+
     /// Which slot it is.
     pub fn id(&self) -> SlotId {
         self.id
