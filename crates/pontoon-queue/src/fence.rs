@@ -15,6 +15,18 @@ pub struct Fence {
 }
 
 impl Fence {
+    /// A fence over any signal: reached when `slot` is at or past `target`. `name` stands for the
+    /// stream in errors.
+    pub fn on(slot: Slot, target: Seq, name: &str) -> Self {
+        let device = slot.id().producer;
+        Self { slot, target, device, stream: Arc::from(name) }
+    }
+
+    /// The fence `completions` later on the same signal.
+    pub fn later(&self, completions: u32) -> Self {
+        Self { target: self.target + completions, ..self.clone() }
+    }
+
     /// Waits on the host. What the commands before the fence wrote is then readable here.
     ///
     /// # Errors

@@ -55,6 +55,17 @@ impl Dataset {
             .map_err(|fault| DataError { file: path.to_owned(), fault })
     }
 
+    /// The samples of a file whose bytes are at hand; `file` names it in errors.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load).
+    pub(crate) fn from_bytes(bytes: &[u8], file: &Path) -> Result<Self, DataError> {
+        unpack(bytes, MAX_BYTES)
+            .and_then(|text| Self::parse(&text))
+            .map_err(|fault| DataError { file: file.to_owned(), fault })
+    }
+
     fn parse(text: &[u8]) -> Result<Self, DataFault> {
         if text.is_empty() {
             return Err(DataFault::Empty);
@@ -339,7 +350,11 @@ impl Width {
 }
 
 fn read(path: &Path, limit: u64) -> Result<Vec<u8>, DataFault> {
-    let mut file = File::open(path).map_err(DataFault::Open)?;
+    unpack(File::open(path).map_err(DataFault::Open)?, limit)
+}
+
+/// What `file` holds, unpacked if its first bytes say gzip.
+fn unpack(mut file: impl Read, limit: u64) -> Result<Vec<u8>, DataFault> {
     let mut magic = Vec::new();
     file.by_ref().take(2).read_to_end(&mut magic).map_err(DataFault::Read)?;
     let mut text = Vec::new();
