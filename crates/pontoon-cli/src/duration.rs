@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// The longest bound that makes sense; sums and multiples of it stay far from overflow.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// A bound such as `500ms` or `2s`: a number and a unit, above zero.
 pub(crate) fn bound(text: &str) -> Result<Duration, String> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
@@ -20,6 +23,9 @@ pub(crate) fn bound(text: &str) -> Result<Duration, String> {
         .map_err(|_| "that time is out of range".to_owned())?;
     if time.is_zero() {
         return Err("a bound of zero would never wait".to_owned());
+    }
+    if time > LONGEST {
+        return Err("a bound may be at most a day".to_owned());
     }
     Ok(time)
 }
@@ -49,6 +55,8 @@ mod tests {
             "0ms",
             "1.2.3s",
             "inf",
+            "25000min",
+            "18446744073709551615s",
             "99999999999999999999s",
             "2 s",
         ] {

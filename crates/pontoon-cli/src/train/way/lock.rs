@@ -103,7 +103,7 @@ fn train(
         gradients += parts(run, step);
         if let Some((root, losses)) = &mut root {
             run.kill_if_due(step);
-            await_turn(run, lane.index, step, turns, waits, |count| count.gradients == gradients)?;
+            await_turn(run, lane.index, step, turns, waits, |count| count.gradients >= gradients)?;
             let data = waits.timed(|| lock(&turns.data));
             root.update(step)?.wait(bound)?;
             run.finish_step(step, losses)?;
@@ -111,7 +111,7 @@ fn train(
             lock(&turns.count).updates += 1;
             turns.changed.notify_all();
         } else {
-            await_turn(run, lane.index, step, turns, waits, |count| count.updates == index + 1)?;
+            await_turn(run, lane.index, step, turns, waits, |count| count.updates > index)?;
         }
     }
     Ok(())
@@ -134,8 +134,7 @@ fn await_turn(
     let started = Instant::now();
     // Each of the others may use up its own bound first.
     let limit = run.bound * (run.job.shared.devices as u32 + 1);
-    let mut next_warning = run.patience();
-    let mut late = 0;
+    let mut late = false;
     let outcome = waits.timed(|| {
         let mut count = lock(&turns.count);
         loop {
@@ -149,18 +148,18 @@ fn await_turn(
             if waited >= limit {
                 return Err(TrainError::Turn { device, step: step.index, waited });
             }
-            if waited >= next_warning {
-                late += 1;
-                next_warning += run.patience();
+            if waited >= run.patience() && !late {
+                late = true;
                 let who = format!("slow: device {device} has waited {waited:.1?}");
-                run.progress.warn(&format!("{who} for the others' step {}", step.index));
+                run.progress.warn(&format!("{who} for the others to finish step {}", step.index));
             }
-            let slice = (next_warning - waited).max(Duration::from_millis(1));
-            let waited = turns.changed.wait_timeout(count, slice);
-            count = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let until = if late { limit } else { run.patience() };
+            let slice = until.saturating_sub(waited).max(Duration::from_millis(1));
+            let woken = turns.changed.wait_timeout(count, slice);
+            count = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     });
-    waits.timeouts += late;
+    waits.timeouts += u64::from(late);
     outcome
 }
 

@@ -96,7 +96,7 @@ impl Run<'_> {
 
     /// How long the host waits before it says for whom.
     fn patience(&self) -> Duration {
-        self.bound / 8
+        (self.bound / 8).max(Duration::from_millis(1))
     }
 
     fn lanes(&self) -> Result<Vec<Lane>, TrainError> {
@@ -134,7 +134,7 @@ impl Run<'_> {
 
 /// The fault that the others followed from: one that is not a wait for another's failure.
 fn root_fault<'s>(lanes: impl IntoIterator<Item = &'s Lane>, root: &Root) -> Option<Fault> {
-    use pontoon::hal::Cause;
+    use pontoon::{hal::Cause, signal::WaitError};
     let lanes = lanes.into_iter().flat_map(|lane| {
         let streams = &lane.streams;
         [&streams.copy, &streams.normalise, &streams.augment, &streams.train]
@@ -142,10 +142,12 @@ fn root_fault<'s>(lanes: impl IntoIterator<Item = &'s Lane>, root: &Root) -> Opt
     let mut faults: Vec<_> = lanes.chain([&root.stream]).filter_map(|s| s.fault()).collect();
     let rank = |fault: &Fault| match &fault.cause {
         Cause::Hazard(_) | Cause::Panicked(_) => 0,
-        // A wait that names the dead device says more than the dead device's own streams.
-        Cause::Wait(error) if !error.is_timeout() => 1,
-        Cause::Wait(_) => 2,
-        _ => 3,
+        // Whoever waited for the dead device itself says more than who waited for them, and both
+        // more than the dead device's own streams.
+        Cause::Wait(WaitError::PeerDead { at, rank }) if at.slot.producer == *rank => 1,
+        Cause::Wait(error) if !error.is_timeout() => 2,
+        Cause::Wait(_) => 3,
+        _ => 4,
     };
     faults.sort_by_key(rank);
     faults.into_iter().next()

@@ -1,11 +1,14 @@
 //! Streams wait for each other's fences; the host only keeps the number of steps under way.
 
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use pontoon::{
     Bound, Fence, FenceError, SignalTable, SlotId, TableShape,
     cpu::WaitLog,
-    signal::{Publisher, Seq},
+    signal::{Publisher, Seq, WaitError},
 };
 
 use super::{Inject, Ran, Run, Waits, root_fault};
@@ -28,10 +31,11 @@ pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
     let mut ran = Ran::default();
     let mut late = 0;
     let submitted = submit_all(run, &mut lanes, &mut root, &mut ran, &mut late);
-    // The first cause says more than the fence that failed because of it.
-    submitted.map_err(|error| match root_fault(&lanes, &root) {
-        Some(fault) if !error.is_bad_input() => TrainError::Fault(fault),
-        _ => error,
+    submitted.map_err(|error| {
+        // Let the failure run down to the last stream: who waited for whom says more than the
+        // stream that happened to be submitted to.
+        let _ = root.stream.fence().wait(run.bound());
+        root_fault(&lanes, &root).map_or(error, TrainError::Fault)
     })?;
     ran.waits = waits(run, late);
     Ok(ran)
@@ -105,28 +109,34 @@ fn submit(
 /// Waits for a step; says for whom when it takes long.
 fn finish(run: &Run<'_>, under: &Under, late: &mut u64) -> Result<(), TrainError> {
     // Every wait of the devices has the run's bound, so a step ends in a few of them.
-    const ROUNDS: u32 = 40;
+    let limit = run.bound * 5;
     let patience = Bound::within(run.patience());
-    let mut last = None;
-    for _ in 0..ROUNDS {
-        match under.update.wait(patience) {
+    let started = Instant::now();
+    loop {
+        let error = match under.update.wait(patience) {
             Ok(()) => return Ok(()),
-            Err(error) if error.error.is_timeout() => {
-                *late += 1;
-                let blame = late_gradient(under).unwrap_or(error);
-                run.progress.warn(&format!("slow: {blame}"));
-                last = Some(blame);
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => error,
+        };
+        if !error.error.is_timeout() {
+            return Err(error.into());
         }
+        let blame = blame(under, started.elapsed()).unwrap_or(error);
+        if started.elapsed() >= limit {
+            return Err(blame.into());
+        }
+        *late += 1;
+        run.progress.warn(&format!("slow: {blame}"));
     }
-    Err(last.map_or(TrainError::Elsewhere, TrainError::Fence))
 }
 
-/// The first gradient that is missing, as the error that waiting for it gives.
-fn late_gradient(under: &Under) -> Option<FenceError> {
-    let at_once = Bound::within(std::time::Duration::from_nanos(1));
-    under.gradients.iter().find_map(|fence| fence.wait(at_once).err())
+/// The first gradient that is missing, as the error of a wait of `so_far` for it.
+fn blame(under: &Under, so_far: Duration) -> Option<FenceError> {
+    let at_once = Bound::within(Duration::from_nanos(1));
+    let mut missing = under.gradients.iter().find_map(|fence| fence.wait(at_once).err())?;
+    if let WaitError::TimedOut { waited, .. } = &mut missing.error {
+        *waited = so_far.into();
+    }
+    Some(missing)
 }
 
 /// Holds back a copy until the test has read what the copy should have brought.
