@@ -64,6 +64,17 @@ pub mod fault_reason {
     pub const PANICKED: Reason = Reason::small(3);
     /// A link failed that the queue waited over.
     pub const LINK: Reason = Reason::small(4);
+
+    /// What a queue's ending with `reason` means; `None` if it is no fault of a queue.
+    pub fn meaning(reason: Reason) -> Option<&'static str> {
+        match reason {
+            TIMED_OUT => Some("a wait timed out"),
+            HAZARD => Some("a command met a hazard"),
+            PANICKED => Some("a kernel panicked"),
+            LINK => Some("a link failed"),
+            _ => None,
+        }
+    }
 }
 
 impl Fault {
@@ -97,7 +108,16 @@ impl core::error::Error for Fault {}
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Wait(error) => error.fmt(f),
+            Self::Wait(error) => {
+                error.fmt(f)?;
+                match error {
+                    WaitError::Aborted { reason, .. } => match fault_reason::meaning(*reason) {
+                        Some(meaning) => write!(f, " (there, {meaning})"),
+                        None => Ok(()),
+                    },
+                    _ => Ok(()),
+                }
+            }
             Self::Hazard(hazard) => hazard.fmt(f),
             Self::Panicked(message) => write!(f, "the kernel panicked: {message}"),
             Self::DeviceLost => f.write_str("the device is lost"),

@@ -145,7 +145,7 @@ fn root_fault<'s>(lanes: impl IntoIterator<Item = &'s Lane>, root: &Root) -> Opt
         // Whoever waited for the dead device itself says more than who waited for them, and both
         // more than the dead device's own streams.
         Cause::Wait(WaitError::PeerDead { at, rank }) if at.slot.producer == *rank => 1,
-        Cause::Wait(error) if !error.is_timeout() => 2,
+        Cause::Wait(error) if error.is_timeout() => 2,
         Cause::Wait(_) => 3,
         _ => 4,
     };
