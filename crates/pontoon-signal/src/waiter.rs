@@ -101,11 +101,11 @@ impl<H: Host> Waiter<H> {
             None => Poll::NotYet,
             Some(ending) => {
                 // A producer publishes before it ends; seeing the ending means seeing that too.
-                let value = self.line.value(self.load);
-                if value.is_at_or_past(target) {
-                    return Poll::Reached(value);
+                let at = self.found(target);
+                if at.is_reached() {
+                    return Poll::Reached(at.found);
                 }
-                Poll::Ended(WaitError::ended(self.found(target), ending))
+                Poll::Ended(WaitError::ended(at, ending))
             }
         }
     }
@@ -125,13 +125,19 @@ impl<H: Host> Waiter<H> {
         match self.poll(target) {
             Poll::Reached(value) => Ok(value),
             Poll::Ended(error) => Err(self.failed(error)),
-            Poll::NotYet => Err(self.failed(self.timed_out(target, budget))),
+            Poll::NotYet => match self.timed_out(target, budget) {
+                Ok(error) => Err(self.failed(error)),
+                Err(value) => Ok(value),
+            },
         }
     }
 
-    pub(crate) fn timed_out(&self, target: Seq, budget: &Budget<'_, H>) -> WaitError {
+    /// The error of a wait whose bound is used up, or the value if the target was reached while
+    /// the error was being put together: no error may show a counter that is past what it misses.
+    pub(crate) fn timed_out(&self, target: Seq, budget: &Budget<'_, H>) -> Result<WaitError, Seq> {
         let (waited, polls) = (budget.waited(), budget.polls());
-        WaitError::TimedOut { at: self.found(target), waited, polls }
+        let at = self.found(target);
+        if at.is_reached() { Err(at.found) } else { Ok(WaitError::TimedOut { at, waited, polls }) }
     }
 
     fn found(&self, wanted: Seq) -> Found {
