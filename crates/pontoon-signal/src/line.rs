@@ -162,7 +162,8 @@ impl SignalLine {
     /// Notes the time of a publish.
     #[inline]
     pub(crate) fn note_time(&self, at: Nanos) {
-        self.last_publish.store(at.0, Relaxed);
+        // Zero means never; a virtual clock may stand there.
+        self.last_publish.store(at.0.max(1), Relaxed);
     }
 
     /// Makes the producer's writes before the observed value visible to the caller.
