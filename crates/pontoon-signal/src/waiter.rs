@@ -160,6 +160,8 @@ impl<H: Host> Waiter<H> {
 
     #[cold]
     fn record(&self, trace: &Trace, value: Seq) -> Option<RecordId> {
+        // Only past a fence is the time that the publisher noted before `value` sure to be seen.
+        crate::SignalLine::acquire();
         trace.observed(self.slot, value, self.line.last_publish(), self.host.now())
     }
 
