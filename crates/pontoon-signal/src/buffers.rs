@@ -223,7 +223,10 @@ impl<T, H: Host> ops::Deref for Filled<'_, T, H> {
 
 impl<T, H: Host> Drop for Filled<'_, T, H> {
     fn drop(&mut self) {
-        self.reader.freed.pub_release(1);
+        // All that was taken, not one more: a buffer that was forgotten comes back with this one.
+        let taken = self.reader.taken;
+        let behind = self.reader.freed.pub_release_set(taken);
+        debug_assert!(behind.is_ok(), "{behind:?}");
     }
 }
 
