@@ -88,6 +88,10 @@ pub(crate) enum Claim {
 impl SignalLine {
     /// A line that nobody has claimed yet, with its counter at `start`.
     pub fn new(start: Seq) -> Self {
+        // First, for loom: its acquire fence goes over the atomics in the order of their creation
+        // and takes what an earlier one brought for read by itself, which would hide a missing
+        // order between those who leave.
+        let claim = AtomicU32::new(FREE);
         Self {
             value: AtomicU64::new(start.get()),
             abort: AtomicU64::new(0),
@@ -96,7 +100,7 @@ impl SignalLine {
             last_publish: AtomicU64::new(0),
             park: Park::new(),
             pid: AtomicU32::new(0),
-            claim: AtomicU32::new(FREE),
+            claim,
         }
     }
 
@@ -270,7 +274,9 @@ impl SignalLine {
     pub(crate) fn unclaim(&self, ending: Option<Ending>) {
         // SYNC(slot-claim) release: pairs with `claim`. Updates, not stores: each continues the
         // release sequence of the producers that left before.
-        let order = sync("slot-claim", Release);
+        // SYNC(slot-claim) acquire: pairs with the others' leaving, so that the ending of the last
+        // brings along what all of them published.
+        let order = sync("slot-claim", AcqRel);
         let left = self.claim.fetch_update(order, Relaxed, |now| match now {
             _ if now > LAST_SHARED => Some(now - 1),
             _ => Some(CHANGING),
