@@ -24,21 +24,22 @@ fn claim_when_free(table: &SignalTable) -> Publisher {
 }
 
 /// SYNC(slot-claim): the counter goes on where the one before left it, and what that one wrote
-/// can be read.
+/// can be read, even if it never published it.
 fn a_successor_goes_on() {
     check(3, || {
-        let (table, memory) = (table(), Memory::new());
+        let (table, memory, notes) = (table(), Memory::new(), Memory::new());
         let mut publisher = table.publisher(SLOT).unwrap();
         let before = thread::spawn({
-            let memory = memory.clone();
+            let (memory, notes) = (memory.clone(), notes.clone());
             move || {
                 memory.write(7);
                 publisher.pub_release(1);
+                notes.write(8);
                 publisher.retire();
             }
         });
         let mut successor = claim_when_free(&table);
-        assert_eq!((successor.value(), memory.read()), (Seq::new(1), 7));
+        assert_eq!((successor.value(), memory.read(), notes.read()), (Seq::new(1), 7, 8));
         assert_eq!(successor.pub_release(1), Seq::new(2));
         before.join().unwrap();
     });
