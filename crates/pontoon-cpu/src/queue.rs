@@ -307,19 +307,22 @@ fn poll(
     shared: &Shared,
 ) -> Result<Option<Nanos>, WaitError> {
     let waiter = slot.uncounted_waiter();
-    if let Some(observed) = waiter.try_wait(target)? {
-        observed.acq_fence();
-        let now = Os.now();
-        let held = now.since(since);
-        let published = slot.last_publish().filter(|&at| at.since(since) > Nanos(0));
-        shared.log_wait(held, published.map(|at| now.since(at)));
-        return Ok(Some(held));
-    }
-    let waited = Os.now().since(since);
-    match bound.deadline() {
-        Some(deadline) if waited >= deadline.into() => Err(waiter.give_up(target, waited)),
-        _ => Ok(None),
-    }
+    let observed = match waiter.try_wait(target)? {
+        Some(observed) => observed,
+        None => {
+            let waited = Os.now().since(since);
+            match bound.deadline() {
+                Some(deadline) if waited >= deadline.into() => waiter.give_up(target, waited)?,
+                _ => return Ok(None),
+            }
+        }
+    };
+    observed.acq_fence();
+    let now = Os.now();
+    let held = now.since(since);
+    let published = slot.last_publish().filter(|&at| at.since(since) > Nanos(0));
+    shared.log_wait(held, published.map(|at| now.since(at)));
+    Ok(Some(held))
 }
 
 fn launch(

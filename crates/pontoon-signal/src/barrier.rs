@@ -41,18 +41,21 @@ impl<H: Host> Barrier<H> {
     ///
     /// # Panics
     ///
-    /// If there are more than [`GROUP_MAX`](crate::GROUP_MAX) members.
+    /// If there are more than [`GROUP_MAX`](crate::GROUP_MAX) members, or `me` is none of them.
     pub fn join(
         table: &SignalTable<H>,
         me: Rank,
         members: core::ops::Range<u32>,
         slot: u32,
     ) -> Result<Self, ClaimError> {
-        let own = table.publisher(SlotId { producer: me, slot })?;
+        // The claim last: a publisher that is dropped again would end the line for the others.
+        let count = members.len();
+        assert!(count <= crate::GROUP_MAX, "a barrier of {count} members is too wide");
+        assert!(members.contains(&me.0), "rank {me} joins a barrier of others");
         let all: Result<Box<[_]>, _> =
             members.map(|member| table.waiter(SlotId::new(member, slot))).collect();
         let all = all?;
-        assert!(all.len() <= crate::GROUP_MAX, "a barrier of {} members is too wide", all.len());
+        let own = table.publisher(SlotId { producer: me, slot })?;
         Ok(Self { own, all, arrived: false })
     }
 

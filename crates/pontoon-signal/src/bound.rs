@@ -168,11 +168,11 @@ impl<'h, H: Host> Budget<'h, H> {
             return Next::GiveUp;
         }
         let spinning = self.polls < u64::from(self.bound.spin);
+        // loom must see that a spinning thread lets others run.
+        if cfg!(pontoon_loom) && spinning {
+            self.host.yield_now();
+        }
         if spinning && !self.polls.is_multiple_of(POLLS_A_LOOK) {
-            // loom must see that a spinning thread lets others run.
-            if cfg!(pontoon_loom) {
-                self.host.yield_now();
-            }
             return Next::Poll;
         }
         self.look_at_the_clock(spinning)

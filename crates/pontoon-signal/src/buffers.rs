@@ -269,7 +269,9 @@ impl<T, H: Host> ops::DerefMut for Filled<'_, T, H> {
 
 impl<T, H: Host> Drop for Filled<'_, T, H> {
     fn drop(&mut self) {
-        self.reader.freed.pub_release(1);
+        // All that was taken, not one more: a buffer that was forgotten comes back with this one.
+        // It cannot be behind: `taken` grew since the last one.
+        let _ = self.reader.freed.pub_release_set(self.reader.taken);
     }
 }
 

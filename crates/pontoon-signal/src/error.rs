@@ -82,6 +82,12 @@ impl WaitError {
     }
 }
 
+impl Found {
+    pub(crate) fn is_reached(&self) -> bool {
+        self.found.is_at_or_past(self.wanted)
+    }
+}
+
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} to reach {}; it is at {}, ", self.slot, self.wanted, self.found)?;

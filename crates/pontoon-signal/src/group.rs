@@ -289,7 +289,11 @@ fn settle<'w, H: Host>(
         }
         if last_look {
             let Wait { waiter, target } = member(round.first_open.unwrap_or(0));
-            return Err(waiter.failed(waiter.timed_out(target, &budget)));
+            match waiter.timed_out(target, &budget) {
+                Ok(error) => return Err(waiter.failed(error)),
+                // It came in the last moment, which the next round sees.
+                Err(_) => continue,
+            }
         }
         match budget.missed() {
             Next::Poll => {}

@@ -3,7 +3,7 @@
 use crate::{
     Ending, Nanos, Rank, Seq,
     park::Park,
-    shim::{AtomicU32, AtomicU64, Ordering::*, fence, sync},
+    shim::{AtomicU32, AtomicU64, Ordering::*, fence, sync, yield_now},
 };
 
 /// A counter with all that a waiter needs to know of it, in 128 bytes that no other counter shares.
@@ -68,9 +68,18 @@ pub enum Load {
 
 const FREE: u32 = 0;
 const SOLE: u32 = 1;
+/// Somebody is taking or leaving the line: it is about to be something else.
+const CHANGING: u32 = 2;
+/// With the number of producers in the lower bits.
 const SHARED: u32 = 1 << 31;
+const LAST_SHARED: u32 = SHARED | 1;
 
-/// What a claim found.
+/// How often a claim looks again at a line that is changing hands: some milliseconds, in which
+/// only a process that was killed there does not come to an end.
+const CHANGE_LOOKS: u32 = 10_000;
+
+/// How to claim a line.
+#[derive(Clone, Copy)]
 pub(crate) enum Claim {
     Sole,
     Shared,
@@ -79,6 +88,10 @@ pub(crate) enum Claim {
 impl SignalLine {
     /// A line that nobody has claimed yet, with its counter at `start`.
     pub fn new(start: Seq) -> Self {
+        // First, for loom: its acquire fence goes over the atomics in the order of their creation
+        // and takes what an earlier one brought for read by itself, which would hide a missing
+        // order between those who leave.
+        let claim = AtomicU32::new(FREE);
         Self {
             value: AtomicU64::new(start.get()),
             abort: AtomicU64::new(0),
@@ -87,7 +100,7 @@ impl SignalLine {
             last_publish: AtomicU64::new(0),
             park: Park::new(),
             pid: AtomicU32::new(0),
-            claim: AtomicU32::new(FREE),
+            claim,
         }
     }
 
@@ -153,7 +166,8 @@ impl SignalLine {
     /// Notes the time of a publish.
     #[inline]
     pub(crate) fn note_time(&self, at: Nanos) {
-        self.last_publish.store(at.0, Relaxed);
+        // Zero means never; a virtual clock may stand there.
+        self.last_publish.store(at.0.max(1), Relaxed);
     }
 
     /// Makes the producer's writes before the observed value visible to the caller.
@@ -206,38 +220,51 @@ impl SignalLine {
         }
     }
 
-    /// Takes the line for `rank`; `Err` names who has it.
+    /// Takes the line for `rank`, or joins those who share it; `Err` names who has it.
     pub(crate) fn claim(&self, rank: Rank, pid: u32, claim: Claim) -> Result<(), Producer> {
-        // SYNC(slot-claim) acquire: pairs with `unclaim`, so that the new producer goes on from
-        // the last value of the one before.
+        // SYNC(slot-claim) acquire: pairs with `unclaim` and `open`: the new producer goes on from
+        // the last value of the one before, and who joins finds the line opened.
         let order = sync("slot-claim", Acquire);
-        let taken = match claim {
-            Claim::Sole => self.claim.compare_exchange(FREE, SOLE, order, Relaxed).is_ok(),
-            Claim::Shared => self
-                .claim
-                .fetch_update(order, Relaxed, |now| match now {
-                    FREE => Some(SHARED | 1),
-                    // `SHARED` alone: the last producer is just leaving.
-                    now if now & SHARED != 0 && now != SHARED => Some(now + 1),
-                    _ => None,
-                })
-                .is_ok(),
-        };
-        if !taken {
-            let nobody = Producer { rank, generation: 0, pid: 0 };
-            return Err(self.producer().unwrap_or(nobody));
+        for _ in 0..CHANGE_LOOKS {
+            let found = self.claim.fetch_update(order, Relaxed, |now| match (now, claim) {
+                (FREE, _) => Some(CHANGING),
+                (SHARED.., Claim::Shared) => now.checked_add(1),
+                _ => None,
+            });
+            match found {
+                Ok(FREE) => {
+                    self.open(rank, pid, claim);
+                    return Ok(());
+                }
+                Ok(_) => return Ok(()),
+                Err(CHANGING) => yield_now(),
+                Err(_) => break,
+            }
         }
+        let nobody = Producer { rank, generation: 0, pid: 0 };
+        Err(self.producer().unwrap_or(nobody))
+    }
+
+    /// Begins the next generation of a line that the caller just took. Only here is an ending
+    /// taken back: who joins a shared line must not undo one that came meanwhile.
+    fn open(&self, rank: Rank, pid: u32, claim: Claim) {
         let generation = (self.producer.load(Relaxed) >> 32) as u32;
         let next = generation.wrapping_add(1).max(1);
         self.abort.store(0, Relaxed);
         self.producer.store(u64::from(next) << 32 | u64::from(rank.0), Relaxed);
         self.pid.store(pid, Relaxed);
-        Ok(())
+        let opened = match claim {
+            Claim::Sole => SOLE,
+            Claim::Shared => LAST_SHARED,
+        };
+        // SYNC(slot-claim) release: pairs with the `claim` of those who join.
+        self.claim.store(opened, sync("slot-claim", Release));
     }
 
     /// Counts one more producer on a line that the caller shares already.
     pub(crate) fn join(&self) {
-        self.claim.fetch_add(1, Relaxed);
+        let joined = self.claim.fetch_update(Relaxed, Relaxed, |now| now.checked_add(1));
+        assert!(joined.is_ok(), "2^31 producers share one slot: some were forgotten, not dropped");
     }
 
     /// Gives up one claim; with `ending`, the last producer to leave ends the line.
@@ -247,18 +274,21 @@ impl SignalLine {
     pub(crate) fn unclaim(&self, ending: Option<Ending>) {
         // SYNC(slot-claim) release: pairs with `claim`. Updates, not stores: each continues the
         // release sequence of the producers that left before.
-        let order = sync("slot-claim", Release);
+        // SYNC(slot-claim) acquire: pairs with the others' leaving, so that the ending of the last
+        // brings along what all of them published.
+        let order = sync("slot-claim", AcqRel);
         let left = self.claim.fetch_update(order, Relaxed, |now| match now {
-            FREE | SOLE => Some(SHARED),
-            now => Some(now - 1),
+            _ if now > LAST_SHARED => Some(now - 1),
+            _ => Some(CHANGING),
         });
-        if matches!(left, Ok(SOLE | FREE)) || left == Ok(SHARED | 1) {
-            if let Some(ending) = ending
-                && self.end(ending)
-            {
-                self.park.notify();
-            }
-            let _ = self.claim.compare_exchange(SHARED, FREE, order, Relaxed);
+        if matches!(left, Ok(now) if now > LAST_SHARED) {
+            return;
         }
+        if let Some(ending) = ending
+            && self.end(ending)
+        {
+            self.park.notify();
+        }
+        let _ = self.claim.compare_exchange(CHANGING, FREE, order, Relaxed);
     }
 }

@@ -10,8 +10,6 @@ use crate::shim::{AtomicU32, Ordering::*, fence, sync};
 #[derive(Debug)]
 pub(crate) struct Park {
     word: AtomicU32,
-    #[cfg(pontoon_loom)]
-    queue: (loom::sync::Mutex<()>, loom::sync::Condvar),
 }
 
 const SLEEPS: u32 = 1;
@@ -22,11 +20,7 @@ pub(crate) struct Seen(u32);
 
 impl Park {
     pub(crate) fn new() -> Self {
-        Self {
-            word: AtomicU32::new(0),
-            #[cfg(pontoon_loom)]
-            queue: (loom::sync::Mutex::new(()), loom::sync::Condvar::new()),
-        }
+        Self { word: AtomicU32::new(0) }
     }
 
     /// Announces a sleeper. The caller then looks at the line once more before it sleeps.
@@ -126,33 +120,38 @@ pub(crate) use futex::*;
 mod modelled {
     use super::{Park, Seen};
     use crate::{Nanos, shim::Ordering::Relaxed};
+    use loom::sync::{Condvar, Mutex};
 
     pub(crate) const PARK_MAX: usize = 128;
 
+    loom::lazy_static! {
+        /// The kernel's futex queues, all in one: a wake of any word wakes the sleepers of all,
+        /// which they must bear anyway.
+        static ref KERNEL: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+    }
+
     impl Park {
-        /// A futex as loom sees it: compare and sleep are one step, and a wake that was lost is a
-        /// deadlock, for there is no time-out here.
-        pub(crate) fn sleep(&self, seen: Seen, _at_most: Nanos) {
-            let (lock, wakes) = &self.queue;
-            let guard = lock.lock().unwrap();
-            if self.word.load(Relaxed) == seen.0 {
-                drop(wakes.wait(guard).unwrap());
-            }
+        pub(crate) fn sleep(&self, seen: Seen, at_most: Nanos) {
+            sleep_any([(self, seen)].into_iter(), Nanos(0), at_most);
         }
 
         pub(super) fn wake_all(&self) {
-            let (lock, wakes) = &self.queue;
-            let _guard = lock.lock().unwrap();
-            wakes.notify_all();
+            let _guard = KERNEL.0.lock().unwrap();
+            KERNEL.1.notify_all();
         }
     }
 
+    /// A futex as loom sees it: compare and sleep are one step, and a wake that was lost is a
+    /// deadlock, for there is no time-out here.
     pub(crate) fn sleep_any<'a>(
-        _parks: impl Iterator<Item = (&'a Park, Seen)>,
+        mut parks: impl Iterator<Item = (&'a Park, Seen)>,
         _now: Nanos,
         _at_most: Nanos,
     ) {
-        crate::shim::yield_now();
+        let guard = KERNEL.0.lock().unwrap();
+        if parks.all(|(park, seen)| park.word.load(Relaxed) == seen.0) {
+            drop(KERNEL.1.wait(guard).unwrap());
+        }
     }
 }
 #[cfg(pontoon_loom)]

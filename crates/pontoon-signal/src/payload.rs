@@ -4,13 +4,18 @@
 use alloc::sync::Arc;
 use core::fmt;
 
-use crate::{Acquired, Host, Os, Publisher, Seq, shim::UnsafeCell, table::LineRef};
+use crate::{
+    Acquired, Host, Os, Publisher, Seq,
+    shim::{AtomicU32, Ordering::*, UnsafeCell, sync},
+    table::LineRef,
+};
 
 /// A value announced by the next publish of a slot.
 ///
-/// Invariant P1: `cell` is written only by the [`Promise`], which borrows the slot's one publisher
-/// from the moment the target is fixed until it publishes the target; so the write is over before
-/// the counter can be at the target, and nothing writes later.
+/// Invariant P1: `cell` is written only by the one [`Promise`], before it sets `written`, and read
+/// only by those who saw `written` set. The proof a reader brings says that the time has come; it
+/// cannot be the ground to read memory on, for a proof kept while the counter goes half round, or
+/// the counter moved as a bare word, covers a target that is still to be published.
 #[derive(Debug)]
 pub struct Payload<T> {
     shared: Arc<Shared<T>>,
@@ -19,6 +24,7 @@ pub struct Payload<T> {
 #[derive(Debug)]
 struct Shared<T> {
     cell: UnsafeCell<Option<T>>,
+    written: AtomicU32,
     line: LineRef,
     target: Seq,
 }
@@ -51,9 +57,12 @@ impl<T> Payload<T> {
         if !proof.covers(&self.shared.line, self.shared.target) {
             return Err(NotAnnounced);
         }
+        // SYNC(payload-written) acquire: pairs with `Promise::publish`.
+        if self.shared.written.load(sync("payload-written", Acquire)) == 0 {
+            return Err(NotAnnounced);
+        }
         self.shared.cell.with(|cell| {
-            // SAFETY: P1, the proof shows the target reached and fenced: the write is over and
-            // visible, and there will be none while `self` keeps the cell.
+            // SAFETY: P1, the one write is over and visible.
             unsafe { (*cell).as_ref() }.ok_or(NotAnnounced)
         })
     }
@@ -71,9 +80,11 @@ impl<T, H: Host> Promise<'_, T, H> {
     /// Stores `value` and announces it. Gives the counter after it.
     pub fn publish(self, value: T) -> Seq {
         self.shared.cell.with_mut(|cell| {
-            // SAFETY: P1, this call consumes the only promise, before its target is published.
+            // SAFETY: P1, this call consumes the only promise, and `written` is not set yet.
             unsafe { *cell = Some(value) }
         });
+        // SYNC(payload-written) release: pairs with `Payload::read`.
+        self.shared.written.store(1, sync("payload-written", Release));
         self.publisher.pub_release(1)
     }
 }
@@ -87,8 +98,9 @@ impl<H: Host> Publisher<H> {
     /// announce memory that is still being written. Regions carry payload between processes.
     pub fn promise<T>(&mut self) -> (Promise<'_, T, H>, Payload<T>) {
         assert!(self.line().is_private(), "a payload needs a signal table of this process alone");
-        let (cell, target) = (UnsafeCell::new(None), self.value() + 1);
-        let shared = Arc::new(Shared { cell, line: self.line().clone(), target });
+        let (cell, written) = (UnsafeCell::new(None), AtomicU32::new(0));
+        let (line, target) = (self.line().clone(), self.value() + 1);
+        let shared = Arc::new(Shared { cell, written, line, target });
         let payload = Payload { shared: Arc::clone(&shared) };
         (Promise { publisher: self, shared }, payload)
     }

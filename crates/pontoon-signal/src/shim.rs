@@ -89,16 +89,30 @@ pub const fn sync(_name: &'static str, order: Ordering) -> Ordering {
     order
 }
 
-/// The ordering at one end of the SYNC pair `name`, or `Relaxed` if `PONTOON_WEAKEN` is
-/// `name:Order`.
+/// The ordering at one end of the SYNC pair `name`, or what `PONTOON_WEAKEN` puts in its place:
+/// `name:Order` makes all ends of that name and ordering `Relaxed`, `name:Order@file.rs:line` the
+/// one that stands there, and `name:Order@file.rs:line=Other` makes that one `Other`.
 #[cfg(pontoon_weaken)]
+#[track_caller]
 pub fn sync(name: &'static str, order: Ordering) -> Ordering {
     extern crate std;
-    static CHOSEN: std::sync::OnceLock<Option<std::string::String>> = std::sync::OnceLock::new();
-    let chosen = CHOSEN.get_or_init(|| std::env::var("PONTOON_WEAKEN").ok());
-    match chosen {
-        Some(chosen) if *chosen == std::format!("{name}:{order:?}") => Ordering::Relaxed,
-        _ => order,
+    use std::{env, format, string::String, sync::OnceLock};
+    static CHOSEN: OnceLock<Option<String>> = OnceLock::new();
+    let Some(chosen) = CHOSEN.get_or_init(|| env::var("PONTOON_WEAKEN").ok()) else {
+        return order;
+    };
+    let at = core::panic::Location::caller();
+    let file = at.file().rsplit('/').next().unwrap_or_default();
+    let (site, all) =
+        (format!("{name}:{order:?}@{file}:{}", at.line()), format!("{name}:{order:?}"));
+    let (wanted, weaker) = chosen.split_once('=').unwrap_or((chosen, "Relaxed"));
+    match weaker {
+        _ if wanted != site && wanted != all => order,
+        "Relaxed" => Ordering::Relaxed,
+        "Acquire" => Ordering::Acquire,
+        "Release" => Ordering::Release,
+        "AcqRel" => Ordering::AcqRel,
+        _ => panic!("PONTOON_WEAKEN names no ordering: {weaker}"),
     }
 }
 

@@ -51,7 +51,7 @@ impl<H: Host> Clone for SignalTable<H> {
     }
 }
 
-/// Invariant T1: `first` is the first of `shape.lines()` lines, valid as long as `memory`.
+/// Invariant T1: `first` is the first of `shape.lines()` lines, valid until `self` is dropped.
 #[derive(Debug)]
 struct Lines {
     first: NonNull<SignalLine>,
@@ -63,8 +63,9 @@ struct Lines {
 
 #[derive(Debug)]
 enum Memory {
-    /// Never read as a whole: `Lines::first` points into it.
-    Process(#[allow(dead_code)] Box<[SignalLine]>),
+    /// A boxed slice from `Lines::first` on. Not kept as a box: moving a box says that nobody else
+    /// points into it.
+    Process,
     #[cfg(not(pontoon_loom))]
     Shared(SharedMap),
 }
@@ -130,7 +131,7 @@ impl SignalTable {
     #[cfg(not(pontoon_loom))]
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.lines.memory {
-            Memory::Process(_) => None,
+            Memory::Process => None,
             Memory::Shared(map) => Some(map.file()),
         }
     }
@@ -144,11 +145,11 @@ impl<H: Host> SignalTable<H> {
     /// If the shape has no line.
     pub fn in_process_on(host: H, shape: TableShape) -> Self {
         let count = shape.lines().expect("a signal table needs 1 producer and 1 slot at least");
-        let mut memory: Box<[_]> = (0..count).map(|_| SignalLine::new(shape.start)).collect();
-        let first = NonNull::new(memory.as_mut_ptr()).expect("a box is not null");
+        let memory: Box<[_]> = (0..count).map(|_| SignalLine::new(shape.start)).collect();
+        let first = NonNull::from(Box::leak(memory)).cast();
         let trace = (shape.trace > 0).then(|| Trace::new(shape.trace));
-        let memory = Memory::Process(memory);
-        let lines = Lines { first, shape, traced: trace.is_some(), trace, memory };
+        let traced = trace.is_some();
+        let lines = Lines { first, shape, traced, trace, memory: Memory::Process };
         Self { lines: Arc::new(lines), host }
     }
 
@@ -229,6 +230,17 @@ impl<H: Host> SignalTable<H> {
     }
 }
 
+impl Drop for Lines {
+    fn drop(&mut self) {
+        if matches!(self.memory, Memory::Process) {
+            let count = self.shape.lines().unwrap_or(0);
+            let lines = NonNull::slice_from_raw_parts(self.first, count);
+            // SAFETY: `in_process_on` leaked a box of this address and length; T1 ends here.
+            drop(unsafe { Box::from_raw(lines.as_ptr()) });
+        }
+    }
+}
+
 impl Lines {
     fn iter(&self) -> impl Iterator<Item = &SignalLine> {
         let count = self.shape.lines().unwrap_or(0);
@@ -265,7 +277,7 @@ impl LineRef {
 
     /// Whether only this process can reach the line.
     pub(crate) fn is_private(&self) -> bool {
-        matches!(self.lines.memory, Memory::Process(_))
+        matches!(self.lines.memory, Memory::Process)
     }
 
     /// Whether both are the same line, though perhaps of two handles.

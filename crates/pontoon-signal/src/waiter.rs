@@ -101,11 +101,11 @@ impl<H: Host> Waiter<H> {
             None => Poll::NotYet,
             Some(ending) => {
                 // A producer publishes before it ends; seeing the ending means seeing that too.
-                let value = self.line.value(self.load);
-                if value.is_at_or_past(target) {
-                    return Poll::Reached(value);
+                let at = self.found(target);
+                if at.is_reached() {
+                    return Poll::Reached(at.found);
                 }
-                Poll::Ended(WaitError::ended(self.found(target), ending))
+                Poll::Ended(WaitError::ended(at, ending))
             }
         }
     }
@@ -125,18 +125,36 @@ impl<H: Host> Waiter<H> {
         match self.poll(target) {
             Poll::Reached(value) => Ok(value),
             Poll::Ended(error) => Err(self.failed(error)),
-            Poll::NotYet => Err(self.failed(self.timed_out(target, budget))),
+            Poll::NotYet => match self.timed_out(target, budget) {
+                Ok(error) => Err(self.failed(error)),
+                Err(value) => Ok(value),
+            },
         }
     }
 
-    /// The error of a caller that polled by itself for `waited` and gives up on `target`.
-    pub fn give_up(&self, target: Seq, waited: Nanos) -> WaitError {
-        self.failed(WaitError::TimedOut { at: self.found(target), waited, polls: 1 })
+    /// The end of a wait whose caller polled by itself for `waited` and will not go on: one more
+    /// look, then the time-out.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError`], as from [`wait_ge_bounded`](Self::wait_ge_bounded).
+    pub fn give_up(&self, target: Seq, waited: Nanos) -> Result<Observed<'_, H>, WaitError> {
+        if let Some(observed) = self.try_wait(target)? {
+            return Ok(observed);
+        }
+        let at = self.found(target);
+        if at.is_reached() {
+            return Ok(self.observed(at.found));
+        }
+        Err(self.failed(WaitError::TimedOut { at, waited, polls: 1 }))
     }
 
-    pub(crate) fn timed_out(&self, target: Seq, budget: &Budget<'_, H>) -> WaitError {
+    /// The error of a wait whose bound is used up, or the value if the target was reached while
+    /// the error was being put together: no error may show a counter that is past what it misses.
+    pub(crate) fn timed_out(&self, target: Seq, budget: &Budget<'_, H>) -> Result<WaitError, Seq> {
         let (waited, polls) = (budget.waited(), budget.polls());
-        WaitError::TimedOut { at: self.found(target), waited, polls }
+        let at = self.found(target);
+        if at.is_reached() { Err(at.found) } else { Ok(WaitError::TimedOut { at, waited, polls }) }
     }
 
     fn found(&self, wanted: Seq) -> Found {
@@ -159,6 +177,8 @@ impl<H: Host> Waiter<H> {
 
     #[cold]
     fn record(&self, trace: &Trace, value: Seq) -> Option<RecordId> {
+        // Only past a fence is the time that the publisher noted before `value` sure to be seen.
+        crate::SignalLine::acquire();
         trace.observed(self.slot, value, self.line.last_publish(), self.host.now())
     }
 

@@ -1,0 +1,22 @@
+//! Claiming, joining and leaving a line under loom.
+#![cfg(pontoon_loom)]
+
+mod models;
+
+macro_rules! models {
+    ($($name:ident)*) => { $(
+        #[test]
+        fn $name() {
+            models::run(stringify!($name));
+        }
+    )* };
+}
+
+models! {
+    a_successor_goes_on
+    a_successor_of_the_dead_is_open
+    who_joins_finds_the_line_open
+    who_joins_keeps_the_ending
+    the_last_to_leave_ends_after_all_adds
+    one_of_two_claims
+}

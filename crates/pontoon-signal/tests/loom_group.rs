@@ -1,0 +1,21 @@
+//! Groups, barriers and buffers under loom.
+#![cfg(pontoon_loom)]
+
+mod models;
+
+macro_rules! models {
+    ($($name:ident)*) => { $(
+        #[test]
+        fn $name() {
+            models::run(stringify!($name));
+        }
+    )* };
+}
+
+models! {
+    wait_all_hands_over_both
+    wait_any_hands_over_its_one
+    a_barrier_hands_over_both_ways
+    buffers_go_round
+    buffers_go_round_asleep
+}

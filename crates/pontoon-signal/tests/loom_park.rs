@@ -1,0 +1,24 @@
+//! Sleeping and waking under loom.
+#![cfg(pontoon_loom)]
+
+mod models;
+
+macro_rules! models {
+    ($($name:ident)*) => { $(
+        #[test]
+        fn $name() {
+            models::run(stringify!($name));
+        }
+    )* };
+}
+
+models! {
+    a_sleeper_is_woken
+    a_sleeper_outlasts_an_early_wake
+    two_that_add_wake_one
+    one_publish_wakes_two
+    an_ending_wakes
+    a_death_wakes
+    all_asleep_are_woken
+    any_asleep_is_woken
+}
