@@ -409,7 +409,7 @@ fn a_payload_needs_its_own_proof() {
         assert_eq!(payload.clone().read(&proof).unwrap(), "here");
 
         let other = table.waiter(SlotId::new(4, 2)).unwrap();
-        let mut elsewhere = table.publisher(other.slot()).unwrap();
+        let mut elsewhere = table.publisher(other.slot().id()).unwrap();
         elsewhere.pub_release(1);
         let stranger = other.wait_ge_bounded(start + 1, patient()).unwrap().acq_fence();
         assert_eq!(payload.read(&stranger), Err(NotAnnounced));
