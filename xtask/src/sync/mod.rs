@@ -14,7 +14,7 @@
 //! | S1   | `Acquire`, `Release`, `AcqRel` or `SeqCst` outside a `sync("name", …)` call |
 //! | S2   | a call without a comment of its name, or whose comment names an end it cannot be |
 //! | S3   | a name with one end: it needs a `release` and an `acquire`, or two `full` |
-//! | S4   | a name that no `crates/*/tests/loom_*.rs` holds, as `SYNC(name)` or `"name"` |
+//! | S4   | a name that no loom model holds, as `SYNC(name)` or `"name"` |
 //! | S5   | a `// SYNC(…` comment that is malformed or describes no call below it |
 //! | S6   | a workspace without names |
 //!
@@ -24,6 +24,9 @@
 //!
 //! One fence may end several pairs. It is called by the name of one; the same comment names the
 //! others, a `SYNC(name) …` line for each.
+//!
+//! A loom model is in a `crates/*/tests/loom_*.rs`, or in a `crates/*/tests/models/` that such a
+//! file runs.
 //!
 //! Read are `crates/*/src/**/*.rs` but for `shim.rs`, files that open with `#![cfg(test)]`, and
 //! inline `#[cfg(test)] mod … { … }`. Comments, strings and `use` lines may name any ordering.
@@ -57,8 +60,13 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
         gather(root, &krate.join("tests"), &mut models)?;
     }
     sources.retain(|file| !file.name.ends_with("/shim.rs"));
-    models.retain(|file| file.name.rsplit('/').next().is_some_and(|it| it.starts_with("loom_")));
+    models.retain(|file| is_model(&file.name));
     Ok(examine(&sources, &models))
+}
+
+fn is_model(file: &str) -> bool {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    name.starts_with("loom_") || file.contains("/tests/models/")
 }
 
 fn examine(sources: &[File], models: &[File]) -> Report {
@@ -96,7 +104,7 @@ fn examine(sources: &[File], models: &[File]) -> Report {
         }
         if models.is_empty() {
             report.problem(format!(
-                "{}:{}: SYNC({name}) is in no crates/*/tests/loom_*.rs; model the pair and name it",
+                "{}:{}: SYNC({name}) is in no loom model; model the pair and name it",
                 first.file, first.line
             ));
         }
@@ -157,6 +165,16 @@ mod tests {
     }
 
     #[test]
+    fn models_are_told_from_other_tests() {
+        for file in ["crates/a/tests/loom_a.rs", "crates/a/tests/models/a.rs"] {
+            assert!(is_model(file), "{file}");
+        }
+        for file in ["crates/a/tests/verbs.rs", "crates/a/src/models/a.rs"] {
+            assert!(!is_model(file), "{file}");
+        }
+    }
+
+    #[test]
     fn a_missing_end_is_refused() {
         for source in [RELEASE, ACQUIRE, FULL] {
             assert!(examined(source, "SYNC(a)").complains_of("src/a.rs:2: SYNC(a) has"));
@@ -167,7 +185,7 @@ mod tests {
     #[test]
     fn a_name_without_a_model_is_refused() {
         let source = format!("{RELEASE}{ACQUIRE}");
-        assert!(examined(&source, "// SYNC(ab) \"abc\"").complains_of("is in no crates/"));
+        assert!(examined(&source, "// SYNC(ab) \"abc\"").complains_of("is in no loom model"));
     }
 
     #[test]
