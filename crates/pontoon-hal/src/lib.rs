@@ -1,1 +1,23 @@
-//! stub
+//! What a pontoon backend promises, in one place.
+//!
+//! Everything above this crate knows devices only by these traits. Their promises are numbered
+//! clauses (D1, Q1, M1 …); [`conformance`] holds each backend to them.
+//!
+//! Read in this order: [`Device`], [`Queue`], [`Command`], [`Memory`], [`Fault`],
+//! [`Capabilities`].
+#![deny(unsafe_code)]
+
+mod capability;
+mod command;
+pub mod conformance;
+mod device;
+mod fault;
+mod memory;
+mod queue;
+
+pub use capability::Capabilities;
+pub use command::{ACCESSES_MAX, ARGUMENTS_MAX, Access, Accesses, Arguments, Command, Mode};
+pub use device::{AllocateError, Device, Engine, OpenQueueError};
+pub use fault::{Cause, Fault, Hazard, fault_reason};
+pub use memory::{HostAccessError, Memory, RegionId};
+pub use queue::{CommandOf, Queue, QueueReport, SubmitError};

@@ -1,1 +1,36 @@
-//! stub
+//! In-order streams and fences over any backend.
+//!
+//! A [`Stream`] submits commands to one queue of a device; a [`Fence`] is a position of its
+//! completions, which any other stream, of any device, can be made to wait for, and the host too.
+//! A [`Buffer`] is a region seen as elements of one type.
+//!
+//! ```
+//! use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
+//! use pontoon_hal::Engine;
+//! use pontoon_queue::{Buffer, Stream};
+//! use pontoon_signal::{Bound, Rank};
+//!
+//! let device = CpuDevice::open(Rank(0), CpuSpec::default())?;
+//! let numbers = Buffer::<_, u32>::allocate(&device, 4)?;
+//! let mut first = Stream::open(&device, Engine::Compute, "first")?;
+//! let mut second = Stream::open(&device, Engine::Compute, "second")?;
+//!
+//! let fill = Kernel::new(|context| context.write::<u32>(0).fill(20));
+//! let add = Kernel::new(|context| context.write::<u32>(0).iter_mut().for_each(|x| *x += 1));
+//! let filled = first.launch("fill", &fill, [numbers.write(..)], [])?;
+//! second.wait(&filled, Bound::default())?;
+//! let added = second.launch("add", &add, [numbers.write(..)], [])?;
+//!
+//! added.wait(Bound::default())?;
+//! assert_eq!(numbers.to_vec()?, [21; 4]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod buffer;
+mod fence;
+mod stream;
+
+pub use buffer::Buffer;
+pub use fence::{Fence, FenceError};
+pub use stream::{Stream, StreamError};

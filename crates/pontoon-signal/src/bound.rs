@@ -82,6 +82,15 @@ impl Bound {
         Self { yields, ..self }
     }
 
+    /// What is left of it after `spent`; at least one poll.
+    pub const fn less(self, spent: Nanos) -> Self {
+        if self.deadline.0 == NEVER.0 {
+            return self;
+        }
+        let left = self.deadline.since(spent);
+        Self { deadline: if left.0 == 0 { Nanos(1) } else { left }, ..self }
+    }
+
     /// The most polls it allows; `None` if only the deadline counts.
     pub const fn tries(self) -> Option<u64> {
         if self.tries == UNCOUNTED { None } else { Some(self.tries) }

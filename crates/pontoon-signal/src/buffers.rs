@@ -5,8 +5,8 @@ use alloc::{boxed::Box, sync::Arc};
 use core::ops;
 
 use crate::{
-    Bound, Host, Os, Publisher, Seq, SignalTable, SlotId, TableShape, WaitError, Waiter,
-    shim::UnsafeCell,
+    Bound, Host, Observed, Os, Publisher, Seq, SignalTable, Slot, SlotId, TableShape, WaitError,
+    Waiter, shim::UnsafeCell,
 };
 
 /// Two or more buffers between one writer and one reader.
@@ -129,11 +129,29 @@ impl<T, H: Host> BufferWriter<T, H> {
     ///
     /// As long as `bound` allows, if the reader is a whole round behind.
     pub fn fill(&mut self, bound: Bound) -> Result<Filling<'_, T, H>, WaitError> {
-        // Buffer k is free once `freed` is at k + 1 - count. The counters may start anywhere and
-        // the subtraction may wrap: only the distance counts.
-        let oldest = (self.filled.value() + 1).get().wrapping_sub(u64::from(self.count));
-        self.freed.wait_ge_bounded(Seq::new(oldest), bound)?.acq_fence();
+        self.freed.wait_ge_bounded(self.oldest(), bound)?.acq_fence();
         Ok(Filling { writer: self })
+    }
+
+    /// A free buffer, or `None` if the reader is a whole round behind. Polls once.
+    ///
+    /// # Errors
+    ///
+    /// `PeerDead` if the reader was dropped, or why else its line ended.
+    pub fn try_fill(&mut self) -> Result<Option<Filling<'_, T, H>>, WaitError> {
+        let free = self.freed.try_wait(self.oldest())?.map(Observed::acq_fence).is_some();
+        Ok(free.then_some(Filling { writer: self }))
+    }
+
+    /// How many buffers were published since the start, as a position of the reader's counter.
+    pub fn published(&self) -> Seq {
+        self.filled.value()
+    }
+
+    /// Where the reader has to be for the next buffer to be free: buffer k is, once `freed` is at
+    /// k + 1 - count. The subtraction may wrap: only the distance counts.
+    fn oldest(&self) -> Seq {
+        Seq::new((self.filled.value() + 1).get().wrapping_sub(u64::from(self.count)))
     }
 }
 
@@ -194,12 +212,30 @@ impl<T, H: Host> BufferReader<T, H> {
     ///
     /// As long as `bound` allows.
     pub fn next(&mut self, bound: Bound) -> Result<Filled<'_, T, H>, WaitError> {
-        let target = self.taken + 1;
-        self.filled.wait_ge_bounded(target, bound)?.acq_fence();
-        self.taken = target;
+        self.filled.wait_ge_bounded(self.taken + 1, bound)?.acq_fence();
+        Ok(self.take())
+    }
+
+    /// The next filled buffer, or `None` if there is none yet. Polls once.
+    ///
+    /// # Errors
+    ///
+    /// `PeerDead` if the writer was dropped and all is read, or why else its line ended.
+    pub fn try_next(&mut self) -> Result<Option<Filled<'_, T, H>>, WaitError> {
+        let filled = self.filled.try_wait(self.taken + 1)?.map(Observed::acq_fence).is_some();
+        Ok(filled.then(|| self.take()))
+    }
+
+    /// What the next buffer's arrival will move, and to where: for waiting on several at once.
+    pub fn pending(&self) -> (Slot<H>, Seq) {
+        (self.filled.slot(), self.taken + 1)
+    }
+
+    fn take(&mut self) -> Filled<'_, T, H> {
+        self.taken = self.taken + 1;
         let index = self.index;
         self.index = (index + 1) % self.buffers.cells.len();
-        Ok(Filled { reader: self, index })
+        Filled { reader: self, index }
     }
 }
 
@@ -217,6 +253,16 @@ impl<T, H: Host> ops::Deref for Filled<'_, T, H> {
         self.reader.buffers.cells[self.index].with(|cell| {
             // SAFETY: B1, `next` saw the buffer filled and it is not freed yet: it is ours.
             unsafe { &*cell }
+        })
+    }
+}
+
+impl<T, H: Host> ops::DerefMut for Filled<'_, T, H> {
+    /// The buffer is the reader's own until it is given back, so it may also take things out.
+    fn deref_mut(&mut self) -> &mut T {
+        self.reader.buffers.cells[self.index].with_mut(|cell| {
+            // SAFETY: B1 as in `deref`, and `&mut self` makes this the only reference.
+            unsafe { &mut *cell }
         })
     }
 }

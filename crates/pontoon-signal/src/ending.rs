@@ -38,6 +38,11 @@ impl Reason {
         if code <= Self::MAX { Some(Self(code)) } else { None }
     }
 
+    /// The reason with a code that surely fits.
+    pub const fn small(code: u16) -> Self {
+        Self(code as u32)
+    }
+
     /// The code.
     pub const fn get(self) -> u32 {
         self.0

@@ -122,7 +122,7 @@ pub fn wait_quorum<'g, 'w, H: Host>(
     bound: Bound,
 ) -> Result<ObservedGroup<'g, 'w, H>, WaitError> {
     assert!(quorum <= waits.len(), "a quorum of {quorum} needs as many members");
-    let reached = poll_until(waits.len(), |index| waits[index], quorum, bound)?;
+    let reached = poll_until(waits.len(), |index| waits[index], quorum, bound)?.reached;
     Ok(ObservedGroup::new(waits, reached))
 }
 
@@ -148,7 +148,7 @@ pub fn wait_any<'w, H: Host>(
     bound: Bound,
 ) -> Result<(usize, Observed<'w, H>), WaitError> {
     assert!(!waits.is_empty(), "waiting for any of nothing would never end");
-    let index = turn.next(poll_until(waits.len(), |index| waits[index], 1, bound)?);
+    let index = turn.next(poll_until(waits.len(), |index| waits[index], 1, bound)?.reached);
     let waiter = waits[index].waiter;
     Ok((index, waiter.observed(waiter.value())))
 }
@@ -167,6 +167,31 @@ impl Turn {
         self.next = chosen + 1;
         chosen
     }
+}
+
+/// Waits until some member is settled, that is, has reached its target or ended short of it. Tells
+/// nothing of which: the caller looks at each with [`Waiter::try_wait`].
+///
+/// # Errors
+///
+/// Only a time-out, naming the first member.
+///
+/// # Panics
+///
+/// If the group is empty or has more than [`GROUP_MAX`] members.
+///
+/// # Blocks
+///
+/// As long as `bound` allows. Never allocates.
+pub fn wait_settled<H: Host>(waits: &[Wait<'_, H>], bound: Bound) -> Result<(), WaitError> {
+    assert!(!waits.is_empty(), "waiting for any of nothing would never end");
+    settle(
+        waits.len(),
+        |index| waits[index],
+        bound,
+        |round| round.reached.len() + round.ended > 0,
+    )?;
+    Ok(())
 }
 
 /// Waits for each member in the order given, all within one bound: a low slot first, then a high
@@ -231,23 +256,36 @@ pub(crate) fn poll_until<'w, H: Host>(
     member: impl Fn(usize) -> Wait<'w, H>,
     quorum: usize,
     bound: Bound,
-) -> Result<Members, WaitError> {
+) -> Result<Round, WaitError> {
+    let round = settle(count, &member, bound, |round| {
+        round.reached.len() >= quorum || count - round.ended < quorum
+    })?;
+    match round.first_ended {
+        Some((index, error)) if round.reached.len() < quorum => {
+            Err(member(index).waiter.failed(error))
+        }
+        _ => Ok(round),
+    }
+}
+
+/// Polls the members `member(0..count)` until a round of them is `enough`.
+fn settle<'w, H: Host>(
+    count: usize,
+    member: impl Fn(usize) -> Wait<'w, H>,
+    bound: Bound,
+    enough: impl Fn(&Round) -> bool,
+) -> Result<Round, WaitError> {
     assert_size(count);
     if count == 0 {
-        return Ok(Members::default());
+        return Ok(Round::default());
     }
     let host = &member(0).waiter.host;
     let mut budget = Budget::new(host, bound);
     let mut last_look = false;
     loop {
         let round = Round::look(count, &member);
-        if round.reached.len() >= quorum {
-            return Ok(round.reached);
-        }
-        if let Some((index, error)) = round.first_ended
-            && count - round.ended < quorum
-        {
-            return Err(member(index).waiter.failed(error));
+        if enough(&round) {
+            return Ok(round);
         }
         if last_look {
             let Wait { waiter, target } = member(round.first_open.unwrap_or(0));
@@ -266,7 +304,8 @@ pub(crate) fn poll_until<'w, H: Host>(
 }
 
 /// One look at every member.
-struct Round {
+#[derive(Default)]
+pub(crate) struct Round {
     reached: Members,
     open: Members,
     first_open: Option<usize>,
@@ -276,8 +315,7 @@ struct Round {
 
 impl Round {
     fn look<'w, H: Host>(count: usize, member: &impl Fn(usize) -> Wait<'w, H>) -> Self {
-        let (reached, open) = (Members::default(), Members::default());
-        let mut round = Self { reached, open, first_open: None, ended: 0, first_ended: None };
+        let mut round = Self::default();
         for index in 0..count {
             let wait = member(index);
             match wait.waiter.poll(wait.target) {

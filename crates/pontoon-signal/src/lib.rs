@@ -49,7 +49,7 @@ pub use ending::{Ending, Reason};
 pub use error::{Found, WaitError};
 pub use group::{
     AcquiredGroup, GROUP_MAX, ObservedGroup, Turn, Wait, wait_all, wait_any, wait_in_order,
-    wait_quorum,
+    wait_quorum, wait_settled,
 };
 pub use header::{OpenError, TableShape};
 pub use host::{Host, Os, Sleeper};
@@ -63,4 +63,4 @@ pub use publisher::{BehindCounter, ClaimError, Publisher, SharedPublisher};
 pub use seq::Seq;
 pub use table::{LineRef, SignalTable};
 pub use trace::TimePoints;
-pub use waiter::{Acquired, Observed, Waiter};
+pub use waiter::{Acquired, Observed, Slot, Waiter};

@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use rustix::fd::{BorrowedFd, OwnedFd};
 
 use crate::{
-    ClaimError, Ending, Host, Os, Publisher, SharedPublisher, SignalLine, SlotId, TableShape,
+    ClaimError, Ending, Host, Os, Publisher, SharedPublisher, SignalLine, Slot, SlotId, TableShape,
     TimePoints, Waiter, trace::Trace,
 };
 #[cfg(not(pontoon_loom))]
@@ -178,6 +178,15 @@ impl<H: Host> SignalTable<H> {
     /// [`ClaimError::NoSuchSlot`].
     pub fn waiter(&self, slot: SlotId) -> Result<Waiter<H>, ClaimError> {
         Ok(Waiter::new(self.line(slot)?, slot, self.host.clone()))
+    }
+
+    /// The handle of `slot`, to be waited on anywhere in this process.
+    ///
+    /// # Errors
+    ///
+    /// [`ClaimError::NoSuchSlot`].
+    pub fn slot(&self, slot: SlotId) -> Result<Slot<H>, ClaimError> {
+        Ok(Slot::new(self.line(slot)?, slot, self.host.clone()))
     }
 
     /// Ends `slot`: every wait on it that has not been reached fails at once. Whether this was

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::{cell::Cell, marker::PhantomData};
 
 use crate::{
-    Bound, Found, Host, Load, Nanos, Os, Seq, SlotId, WaitError,
+    Bound, Ending, Found, Host, Load, Nanos, Os, Seq, SlotId, WaitError,
     bound::{Budget, Next},
     counters::WaitCounters,
     host::Sleeper,
@@ -38,7 +38,7 @@ pub struct Waiter<H: Host = Os> {
     pub(crate) line: LineRef,
     slot: SlotId,
     load: Load,
-    counters: Arc<WaitCounters>,
+    counters: Option<Arc<WaitCounters>>,
     pub(crate) host: H,
     /// Makes the type `!Sync`.
     one_thread: PhantomData<Cell<()>>,
@@ -46,8 +46,8 @@ pub struct Waiter<H: Host = Os> {
 
 impl<H: Host> Waiter<H> {
     pub(crate) fn new(line: LineRef, slot: SlotId, host: H) -> Self {
-        let (load, counters) = (Load::Native, Arc::default());
-        Self { line, slot, load, counters, host, one_thread: PhantomData }
+        let counters = Some(Arc::default());
+        Self { line, slot, load: Load::Native, counters, host, one_thread: PhantomData }
     }
 
     /// The same waiter, reading the line by `load`: what the waiting device is capable of.
@@ -149,6 +149,23 @@ impl<H: Host> Waiter<H> {
         }
     }
 
+    /// The end of a wait whose caller polled by itself for `waited` and will not go on: one more
+    /// look, then the time-out.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError`], as from [`wait_ge_bounded`](Self::wait_ge_bounded).
+    pub fn give_up(&self, target: Seq, waited: Nanos) -> Result<Observed<'_, H>, WaitError> {
+        if let Some(observed) = self.try_wait(target)? {
+            return Ok(observed);
+        }
+        let at = self.found(target);
+        if at.is_reached() {
+            return Ok(self.observed(at.found));
+        }
+        Err(self.failed(WaitError::TimedOut { at, waited, polls: 1 }))
+    }
+
     /// The error of a wait whose bound is used up, or the value if the target was reached while
     /// the error was being put together: no error may show a counter that is past what it misses.
     pub(crate) fn timed_out(&self, target: Seq, budget: &Budget<'_, H>) -> Result<WaitError, Seq> {
@@ -192,7 +209,9 @@ impl<H: Host> Waiter<H> {
     }
 
     pub(crate) fn count_reached(&self) {
-        self.counters.reached();
+        if let Some(counters) = &self.counters {
+            counters.reached();
+        }
     }
 
     /// Proof of `value`, for a caller that has fenced since it was seen.
@@ -202,10 +221,8 @@ impl<H: Host> Waiter<H> {
 
     #[cold]
     pub(crate) fn failed(&self, error: WaitError) -> WaitError {
-        if error.is_timeout() {
-            self.counters.timed_out()
-        } else {
-            self.counters.ended()
+        if let Some(counters) = &self.counters {
+            if error.is_timeout() { counters.timed_out() } else { counters.ended() }
         }
         error
     }
@@ -215,14 +232,66 @@ impl<H: Host> Waiter<H> {
         self.line.value(self.load)
     }
 
-    /// The slot.
-    pub fn slot(&self) -> SlotId {
-        self.slot
+    /// The slot waited on.
+    pub fn slot(&self) -> Slot<H> {
+        Slot::new(self.line.clone(), self.slot, self.host.clone())
     }
 
-    /// The waits of this waiter so far, readable by any thread while it goes on.
-    pub fn counters(&self) -> Arc<WaitCounters> {
-        Arc::clone(&self.counters)
+    /// The waits of this waiter so far, readable by any thread while it goes on. `None` for an
+    /// [uncounted](Slot::uncounted_waiter) waiter.
+    pub fn counters(&self) -> Option<Arc<WaitCounters>> {
+        self.counters.clone()
+    }
+}
+
+/// A slot that can be waited on: the handle to pass around. Cloning it allocates nothing.
+#[derive(Clone, Debug)]
+pub struct Slot<H: Host = Os> {
+    pub(crate) line: LineRef,
+    id: SlotId,
+    host: H,
+}
+
+impl<H: Host> Slot<H> {
+    pub(crate) fn new(line: LineRef, id: SlotId, host: H) -> Self {
+        Self { line, id, host }
+    }
+
+    /// A waiter of the calling thread's, with counters of its own.
+    pub fn waiter(&self) -> Waiter<H> {
+        Waiter::new(self.line.clone(), self.id, self.host.clone())
+    }
+
+    /// A waiter that keeps no counters, and so allocates nothing.
+    pub fn uncounted_waiter(&self) -> Waiter<H> {
+        let (line, host) = (self.line.clone(), self.host.clone());
+        let (load, one_thread) = (Load::Native, PhantomData);
+        Waiter { line, slot: self.id, load, counters: None, host, one_thread }
+    }
+
+    /// Ends the line: see [`SignalTable::end`](crate::SignalTable::end).
+    pub fn end(&self, ending: Ending) -> bool {
+        self.line.end_and_wake(ending)
+    }
+
+    /// The counter now, for diagnosis. It says nothing of the payload.
+    pub fn value(&self) -> Seq {
+        self.line.value(Load::Native)
+    }
+
+    /// When the last publish was, or `None` if there was none.
+    pub fn last_publish(&self) -> Option<Nanos> {
+        self.line.last_publish()
+    }
+
+    /// Whether both are the same line.
+    pub fn is(&self, other: &Self) -> bool {
+        self.line.is(&other.line)
+    }
+
+    /// Which slot it is.
+    pub fn id(&self) -> SlotId {
+        self.id
     }
 }
 

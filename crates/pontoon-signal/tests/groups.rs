@@ -78,7 +78,7 @@ fn all_wait_for_the_last() {
             assert_eq!(acquired.member(index).unwrap().value(), group.start + 1);
         }
         assert!(acquired.member(3).is_none() && acquired.member(usize::MAX).is_none());
-        let reached = |index: usize| group.waiters[index].counters().reached_count();
+        let reached = |index: usize| group.waiters[index].counters().unwrap().reached_count();
         assert_eq!([reached(0), reached(1), reached(2)], [1, 1, 1]);
     });
 }
@@ -88,7 +88,7 @@ fn all_fail_as_soon_as_one_is_dead() {
     Group::<3>::each_start(|mut group| {
         group.kill(1);
         assert_eq!(dead(&wait_all(&group.waits(1), patient()).unwrap_err()), 1);
-        assert_eq!(group.waiters[1].counters().ended_count(), 1);
+        assert_eq!(group.waiters[1].counters().unwrap().ended_count(), 1);
     });
 }
 

@@ -347,7 +347,7 @@ fn tries_bound_a_wait_by_its_polls() {
 fn waits_are_counted_by_how_they_end() {
     each_start(|table, start| {
         let (mut publisher, waiter) = (table.publisher(SLOT).unwrap(), table.waiter(SLOT).unwrap());
-        let counters = waiter.counters();
+        let counters = waiter.counters().unwrap();
         publisher.pub_release(1);
         let _ = waiter.wait_ge_bounded(start + 1, patient()).unwrap();
         let _ = waiter.try_wait(start + 1).unwrap();
@@ -409,7 +409,7 @@ fn a_payload_needs_its_own_proof() {
         assert_eq!(payload.clone().read(&proof).unwrap(), "here");
 
         let other = table.waiter(SlotId::new(4, 2)).unwrap();
-        let mut elsewhere = table.publisher(other.slot()).unwrap();
+        let mut elsewhere = table.publisher(other.slot().id()).unwrap();
         elsewhere.pub_release(1);
         let stranger = other.wait_ge_bounded(start + 1, patient()).unwrap().acq_fence();
         assert_eq!(payload.read(&stranger), Err(NotAnnounced));

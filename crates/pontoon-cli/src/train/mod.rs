@@ -1,4 +1,133 @@
 //! Data-parallel training of a small network, the job pontoon is shown and measured by.
+//!
+//! Each step runs the classic graph on every device: a copy brings the batch, two streams prepare
+//! it side by side (scaled; shifted by a pixel), a third merges both and computes gradients.
+//! Device 0 sums the gradients of all devices in a fixed order and updates. The result is the same
+//! bit for bit for any number of devices and any way of keeping the stages in order.
 
 mod data;
+mod error;
+mod job;
 mod model;
+mod plan;
+mod progress;
+mod reference;
+mod report;
+mod rng;
+mod way;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+pub(crate) use error::TrainError;
+
+use data::{Dataset, Split};
+use job::Job;
+use plan::Plan;
+use progress::Progress;
+use reference::{Settings, train_reference};
+use report::Report;
+use way::{Inject, Run, Way};
+
+/// The digits that come with pontoon, so that the command works anywhere.
+const DIGITS: &[u8] = include_bytes!("../../../../examples/data/digits.csv.gz");
+const DIGITS_NAME: &str = "examples/data/digits.csv.gz";
+/// The share of the samples that the network is tested on.
+const TEST_SHARE: f64 = 0.25;
+
+/// Trains a small network across several devices that hand data to each other by signals.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Devices to train on; more than there are cores is fine.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    devices: u32,
+    /// Passes over the training set.
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    epochs: u32,
+    /// Samples a step.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    batch: u32,
+    /// Decides the split, the first weights, the order of the samples and their shifts.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// CSV or CSV.gz, the label (0..=9) in the last column; the digits that come with pontoon
+    /// unless given.
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    /// How the stages are kept in order.
+    #[arg(long, value_name = "WAY", default_value = "signals")]
+    sync: Way,
+    /// A fault to put in on purpose.
+    #[arg(long, value_name = "FAULT")]
+    inject: Option<Inject>,
+    /// The longest that any wait may take, such as 500ms or 2s.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = crate::duration::bound)]
+    bound: Duration,
+    /// Trains on one thread as well and fails if the digests differ.
+    #[arg(long)]
+    verify: bool,
+    /// Prints one JSON object instead of a report for people.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Trains and prints what came of it.
+pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
+    if options.inject == Some(Inject::DropFence) && options.sync != Way::Signals {
+        return Err(TrainError::Options(
+            "--inject drop-fence needs --sync signals: the other ways have no fence to drop",
+        ));
+    }
+    let data = match &options.data {
+        Some(path) => Dataset::load(path)?,
+        None => Dataset::from_bytes(DIGITS, Path::new(DIGITS_NAME))?,
+    };
+    let Split { train, test } = data.split(options.seed, TEST_SHARE);
+    let train = Arc::new(train);
+    let (epochs, batch, seed) = (options.epochs, options.batch as usize, options.seed);
+    let settings = Settings { epochs, batch, seed, ..Settings::default() };
+    let plan = Plan::new(&settings, train.len());
+    let job = Job::open(options.devices, Arc::clone(&train), settings, &plan)?;
+
+    let progress = Progress::new(plan.steps());
+    let (bound, inject) = (options.bound, options.inject);
+    let run = Run { job: &job, plan: &plan, bound, inject, progress: &progress };
+    let started = Instant::now();
+    let ran = way::run(options.sync, &run);
+    let wall = started.elapsed();
+    progress.finish();
+    let ran = ran?;
+
+    let params = job.shared.params()?;
+    let digest = model::digest(&params);
+    // An injected missing fence is looked for without being asked.
+    let reference = (options.verify || inject == Some(Inject::DropFence))
+        .then(|| model::digest(&train_reference(&train, &settings).params));
+    let busy = job.runtime.devices().iter().map(pontoon::CpuDevice::busy).sum();
+    let report = Report {
+        way: options.sync,
+        devices: options.devices,
+        cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+        steps: plan.steps(),
+        steps_an_epoch: plan.steps_an_epoch(),
+        samples: train.len(),
+        losses: &ran.losses,
+        accuracy: model::accuracy(&params, &test, train.scale()),
+        tested: test.len(),
+        digest: &digest,
+        reference: reference.as_deref(),
+        wall,
+        busy,
+        waits: &ran.waits,
+    };
+    report.print(options.json).map_err(TrainError::Output)?;
+    match reference {
+        Some(reference) if options.verify && reference != digest => {
+            Err(TrainError::Digest { found: digest, reference })
+        }
+        _ => Ok(()),
+    }
+}

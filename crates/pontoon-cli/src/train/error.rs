@@ -1,0 +1,111 @@
+//! How a training run fails.
+
+use std::fmt;
+
+use pontoon::{
+    FenceError, Rank, StreamError,
+    cpu::OpenDeviceError,
+    hal::{AllocateError, Fault, HostAccessError, OpenQueueError},
+    signal::WaitError,
+};
+
+use super::data::DataError;
+
+/// How a training run fails.
+#[derive(Debug)]
+#[non_exhaustive]
+pub(crate) enum TrainError {
+    /// The data cannot be used.
+    Data(DataError),
+    /// The options contradict each other.
+    Options(&'static str),
+    /// A device could not be opened.
+    Device(OpenDeviceError),
+    /// A queue could not be opened.
+    Queue(OpenQueueError),
+    /// There was no memory on a device.
+    Memory(AllocateError),
+    /// The host met a running command.
+    Host(HostAccessError),
+    /// A command could not be submitted.
+    Stream(StreamError),
+    /// A fence was not reached.
+    Fence(FenceError),
+    /// A device did not finish what it had.
+    Synchronize { device: Rank, error: WaitError },
+    /// Another device's thread failed first; its error is the one to show.
+    Elsewhere,
+    /// A device's thread waited too long for the others.
+    Turn { device: usize, step: usize, waited: std::time::Duration },
+    /// A stream failed; all else followed from it.
+    Fault(Fault),
+    /// The digest is not that of one thread.
+    Digest { found: String, reference: String },
+    /// The results could not be written.
+    Output(std::io::Error),
+}
+
+impl TrainError {
+    /// Whether the user asked for something impossible, rather than the run failing.
+    pub(crate) fn is_bad_input(&self) -> bool {
+        matches!(self, Self::Data(_) | Self::Options(_))
+    }
+
+    /// Whether it says no more than that something else failed before.
+    pub(super) fn is_consequence(&self) -> bool {
+        matches!(self, Self::Elsewhere)
+    }
+}
+
+impl fmt::Display for TrainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Data(error) => error.fmt(f),
+            Self::Options(why) => f.write_str(why),
+            Self::Device(error) => error.fmt(f),
+            Self::Queue(error) => error.fmt(f),
+            Self::Memory(error) => error.fmt(f),
+            Self::Host(error) => write!(f, "the host came too early: {error}"),
+            Self::Stream(error) => error.fmt(f),
+            Self::Fence(error) => error.fmt(f),
+            Self::Synchronize { device, error } => {
+                write!(f, "device-wide synchronise of device {device}: {error}")
+            }
+            Self::Elsewhere => f.write_str("another device's thread failed"),
+            Self::Turn { device, step, waited } => write!(
+                f,
+                "device {device} waited {:.1} s under the lock for the others to finish step \
+                 {step}",
+                waited.as_secs_f64()
+            ),
+            Self::Fault(fault) => fault.fmt(f),
+            Self::Digest { found, reference } => write!(
+                f,
+                "the weights' digest is {found}, but one thread gets {reference}: a dependency \
+                 is missing"
+            ),
+            Self::Output(error) => write!(f, "cannot write the results: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TrainError {}
+
+macro_rules! from {
+    ($($error:ty => $variant:ident),* $(,)?) => {$(
+        impl From<$error> for TrainError {
+            fn from(error: $error) -> Self {
+                Self::$variant(error)
+            }
+        }
+    )*};
+}
+
+from! {
+    DataError => Data,
+    OpenQueueError => Queue,
+    AllocateError => Memory,
+    HostAccessError => Host,
+    StreamError => Stream,
+    FenceError => Fence,
+}

@@ -1,0 +1,341 @@
+//! The job on its devices: memory, streams, kernels, and the stages of a step.
+
+use std::{ops::Range, sync::Arc, thread, time::Duration};
+
+use pontoon::{
+    Bound, Buffer, CpuDevice, CpuSpec, Engine, Fence, Kernel, Runtime, Stream, cpu::Region,
+};
+
+use super::{
+    data::Dataset,
+    error::TrainError,
+    model::{self, Shape},
+    plan::{Part, Plan, Step},
+    reference::Settings,
+};
+
+/// Batches that can be under way at once: one is prepared while the one before is trained on.
+pub(super) const IN_FLIGHT: usize = 2;
+
+/// The job: its devices, and what they share.
+pub(super) struct Job {
+    pub(super) runtime: Runtime,
+    pub(super) shared: Shared,
+}
+
+/// What all devices work on. A handle: clones name the same memory.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) train: Arc<Dataset>,
+    pub(super) settings: Settings,
+    pub(super) devices: usize,
+    shape: Shape,
+    params: Buffer<Region, f32>,
+    velocity: Buffer<Region, f32>,
+    /// `[shard][parameter]`; each device writes its own shards.
+    gradients: Buffer<Region, f32>,
+    /// `[batch under way][shard]`.
+    losses: Buffer<Region, f32>,
+    shards: usize,
+}
+
+/// One device's own part: its memory and its streams.
+pub(super) struct Lane {
+    pub(super) index: usize,
+    shared: Shared,
+    staging: [Batch; IN_FLIGHT],
+    batches: [Batch; IN_FLIGHT],
+    normalised: [Buffer<Region, f32>; IN_FLIGHT],
+    augmented: [Buffer<Region, f32>; IN_FLIGHT],
+    kernels: Kernels,
+    pub(super) streams: Streams,
+    features: Vec<f32>,
+    labels: Vec<u8>,
+}
+
+/// A device's streams: one on its copy engine, three on its compute units.
+pub(super) struct Streams {
+    pub(super) copy: Stream<CpuDevice>,
+    pub(super) normalise: Stream<CpuDevice>,
+    pub(super) augment: Stream<CpuDevice>,
+    pub(super) train: Stream<CpuDevice>,
+}
+
+/// The samples of a device's part of a batch.
+struct Batch {
+    features: Buffer<Region, f32>,
+    labels: Buffer<Region, u8>,
+    numbers: Buffer<Region, u32>,
+}
+
+struct Kernels {
+    normalise: Kernel,
+    augment: Kernel,
+    gradient: Kernel,
+    slow_gradient: Kernel,
+}
+
+/// The stream on which the gradients of all devices are summed and applied; device 0 has it.
+pub(super) struct Root {
+    shared: Shared,
+    kernel: Kernel,
+    pub(super) stream: Stream<CpuDevice>,
+}
+
+impl Job {
+    pub(super) fn open(
+        devices: u32,
+        train: Arc<Dataset>,
+        settings: Settings,
+        plan: &Plan,
+    ) -> Result<Self, TrainError> {
+        let spec = CpuSpec::default();
+        let runtime = Runtime::cpu_of(devices, spec).map_err(TrainError::Device)?;
+        let shape = train.shape();
+        let shards = model::shards(plan.largest_batch());
+        let root = &runtime.devices()[0];
+        let params = Buffer::allocate(root, shape.parameters())?;
+        params.host_write(0, &model::init(shape, settings.seed))?;
+        let shared = Shared {
+            train,
+            settings,
+            devices: devices as usize,
+            shape,
+            params,
+            velocity: Buffer::allocate(root, shape.parameters())?,
+            gradients: Buffer::allocate(root, shards * shape.parameters())?,
+            losses: Buffer::allocate(root, IN_FLIGHT * shards)?,
+            shards,
+        };
+        Ok(Self { runtime, shared })
+    }
+
+    pub(super) fn lanes(&self, plan: &Plan, slow: Duration) -> Result<Vec<Lane>, TrainError> {
+        let devices = self.runtime.devices().iter().enumerate();
+        devices.map(|(index, device)| Lane::open(index, device, &self.shared, plan, slow)).collect()
+    }
+
+    pub(super) fn root(&self) -> Result<Root, TrainError> {
+        let stream = Stream::open(&self.runtime.devices()[0], Engine::Compute, "update")?;
+        let kernel = update_kernel(&self.shared);
+        Ok(Root { shared: self.shared.clone(), kernel, stream })
+    }
+}
+
+impl Shared {
+    /// The trained parameters. Nothing may be running.
+    pub(super) fn params(&self) -> Result<Vec<f32>, TrainError> {
+        Ok(self.params.to_vec()?)
+    }
+
+    /// The losses of a completed step, one a shard.
+    pub(super) fn losses(&self, step: Step<'_>) -> Result<Vec<f32>, TrainError> {
+        let mut losses = vec![0.0; model::shards(step.samples.len())];
+        self.losses.host_read(step.index % IN_FLIGHT * self.shards, &mut losses)?;
+        Ok(losses)
+    }
+
+    /// Whether `step` gives `device` anything to do.
+    pub(super) fn has_part(&self, device: usize, step: Step<'_>) -> bool {
+        !self.part(device, step).is_empty()
+    }
+
+    fn part(&self, device: usize, step: Step<'_>) -> Part {
+        Part::of(device, self.devices, step.samples.len())
+    }
+}
+
+impl Lane {
+    fn open(
+        index: usize,
+        device: &CpuDevice,
+        shared: &Shared,
+        plan: &Plan,
+        slow: Duration,
+    ) -> Result<Self, TrainError> {
+        let inputs = shared.shape.inputs();
+        // A smaller batch can leave a device one shard more than the largest one does, never two.
+        let part = Part::of(index, shared.devices, plan.largest_batch()).samples.len();
+        let most = (part + model::SHARD).min(plan.largest_batch());
+        let batch = || -> Result<Batch, TrainError> {
+            Ok(Batch {
+                features: Buffer::allocate(device, most * inputs)?,
+                labels: Buffer::allocate(device, most)?,
+                numbers: Buffer::allocate(device, most)?,
+            })
+        };
+        let images = || Buffer::allocate(device, most * inputs);
+        let compute = |label| Stream::open(device, Engine::Compute, label);
+        Ok(Self {
+            index,
+            shared: shared.clone(),
+            staging: [batch()?, batch()?],
+            batches: [batch()?, batch()?],
+            normalised: [images()?, images()?],
+            augmented: [images()?, images()?],
+            kernels: Kernels::new(shared, slow),
+            streams: Streams {
+                copy: Stream::open(device, Engine::Copy, "copy")?,
+                normalise: compute("normalise")?,
+                augment: compute("augment")?,
+                train: compute("train")?,
+            },
+            features: vec![0.0; most * inputs],
+            labels: vec![0; most],
+        })
+    }
+
+    /// Whether the step gives this device anything to do.
+    pub(super) fn takes_part(&self, step: Step<'_>) -> bool {
+        self.shared.has_part(self.index, step)
+    }
+
+    /// Puts the device's samples where its copy engine finds them. Host work.
+    pub(super) fn stage(&mut self, step: Step<'_>) -> Result<(), TrainError> {
+        let part = self.shared.part(self.index, step);
+        let numbers = &step.samples[part.samples];
+        let features = &mut self.features[..numbers.len() * self.shared.shape.inputs()];
+        let labels = &mut self.labels[..numbers.len()];
+        self.shared.train.gather(numbers, features, labels);
+        let staging = &self.staging[step.index % IN_FLIGHT];
+        staging.features.host_write(0, features)?;
+        staging.labels.host_write(0, labels)?;
+        staging.numbers.host_write(0, numbers)?;
+        Ok(())
+    }
+
+    /// Brings the batch to the device.
+    pub(super) fn copy(&mut self, step: Step<'_>) -> Result<Fence, TrainError> {
+        let (samples, images, slot) = self.ranges(step);
+        let (from, to) = (&self.staging[slot], &self.batches[slot]);
+        let copy = &mut self.streams.copy;
+        copy.copy("copy features", from.features.read(images.clone()), to.features.write(images))?;
+        copy.copy(
+            "copy labels",
+            from.labels.read(samples.clone()),
+            to.labels.write(samples.clone()),
+        )?;
+        Ok(copy.copy(
+            "copy numbers",
+            from.numbers.read(samples.clone()),
+            to.numbers.write(samples),
+        )?)
+    }
+
+    /// Scales the batch.
+    pub(super) fn normalise(&mut self, step: Step<'_>) -> Result<Fence, TrainError> {
+        let (_, images, slot) = self.ranges(step);
+        let (from, to) = (&self.batches[slot].features, &self.normalised[slot]);
+        let accesses = [from.read(images.clone()), to.write(images)];
+        Ok(self.streams.normalise.launch("normalise", &self.kernels.normalise, accesses, [])?)
+    }
+
+    /// Shifts each image of the batch by a pixel, and scales it.
+    pub(super) fn augment(&mut self, step: Step<'_>) -> Result<Fence, TrainError> {
+        let (samples, images, slot) = self.ranges(step);
+        let batch = &self.batches[slot];
+        let accesses = [
+            batch.features.read(images.clone()),
+            self.augmented[slot].write(images),
+            batch.numbers.read(samples),
+        ];
+        let arguments = [u64::from(step.epoch)];
+        Ok(self.streams.augment.launch("augment", &self.kernels.augment, accesses, arguments)?)
+    }
+
+    /// Merges both versions of the batch and computes the gradients of the device's shards.
+    pub(super) fn gradient(&mut self, step: Step<'_>, slowly: bool) -> Result<Fence, TrainError> {
+        let (samples, images, slot) = self.ranges(step);
+        let shards = self.shared.part(self.index, step).shards;
+        let parameters = self.shared.shape.parameters();
+        let losses = slot * self.shared.shards;
+        let accesses = [
+            self.shared.params.read(..),
+            self.normalised[slot].read(images.clone()),
+            self.augmented[slot].read(images),
+            self.batches[slot].labels.read(samples),
+            self.shared.gradients.write(shards.start * parameters..shards.end * parameters),
+            self.shared.losses.write(losses + shards.start..losses + shards.end),
+        ];
+        let kernels = &self.kernels;
+        let kernel = if slowly { &kernels.slow_gradient } else { &kernels.gradient };
+        Ok(self.streams.train.launch("gradient", kernel, accesses, [])?)
+    }
+
+    /// The device's samples and image elements, and which of the batches under way it is.
+    fn ranges(&self, step: Step<'_>) -> (Range<usize>, Range<usize>, usize) {
+        let samples = self.shared.part(self.index, step).samples.len();
+        (0..samples, 0..samples * self.shared.shape.inputs(), step.index % IN_FLIGHT)
+    }
+}
+
+impl Root {
+    /// Sums all shards in their order and updates the parameters.
+    pub(super) fn update(&mut self, step: Step<'_>) -> Result<Fence, TrainError> {
+        let shared = &self.shared;
+        let used = model::shards(step.samples.len()) * shared.shape.parameters();
+        let accesses =
+            [shared.params.write(..), shared.velocity.write(..), shared.gradients.read(..used)];
+        let rate = shared.settings.rate(step.epoch).to_bits();
+        let arguments = [step.samples.len() as u64, u64::from(rate)];
+        Ok(self.stream.launch("update", &self.kernel, accesses, arguments)?)
+    }
+
+    /// Makes the stream wait for `fence`.
+    pub(super) fn wait(&mut self, fence: &Fence, bound: Bound) -> Result<(), TrainError> {
+        Ok(self.stream.wait(fence, bound)?)
+    }
+}
+
+impl Kernels {
+    fn new(shared: &Shared, slow: Duration) -> Self {
+        let (shape, seed, scale) = (shared.shape, shared.settings.seed, shared.train.scale());
+        Self {
+            normalise: Kernel::new(move |kernel| {
+                model::normalise(kernel.read(0), kernel.write(1), scale);
+            }),
+            augment: Kernel::new(move |kernel| {
+                let epoch = kernel.argument(0) as u32;
+                let (raw, out, numbers) = (kernel.read(0), kernel.write(1), kernel.read(2));
+                model::augment(shape, raw, out, scale, seed, epoch, numbers);
+            }),
+            gradient: gradient_kernel(shape, Duration::ZERO),
+            slow_gradient: gradient_kernel(shape, slow),
+        }
+    }
+}
+
+fn gradient_kernel(shape: Shape, slow: Duration) -> Kernel {
+    Kernel::new(move |kernel| {
+        if !slow.is_zero() {
+            thread::sleep(slow);
+        }
+        let params = kernel.read::<f32>(0);
+        let (normalised, augmented) = (kernel.read::<f32>(1), kernel.read::<f32>(2));
+        let labels = kernel.read::<u8>(3);
+        let (gradients, losses) = (kernel.write::<f32>(4), kernel.write::<f32>(5));
+        let parameters = shape.parameters();
+        for (shard, loss) in losses.iter_mut().enumerate() {
+            let samples = model::shard_range(shard, labels.len());
+            let images = samples.start * shape.inputs()..samples.end * shape.inputs();
+            *loss = model::shard_gradient(
+                shape,
+                params,
+                &normalised[images.clone()],
+                &augmented[images],
+                &labels[samples],
+                &mut gradients[shard * parameters..(shard + 1) * parameters],
+            );
+        }
+    })
+}
+
+fn update_kernel(shared: &Shared) -> Kernel {
+    let momentum = shared.settings.momentum;
+    Kernel::new(move |kernel| {
+        let samples = kernel.argument(0) as usize;
+        let rate = f32::from_bits(kernel.argument(1) as u32);
+        let (params, velocity) = (kernel.write(0), kernel.write(1));
+        model::apply(params, velocity, kernel.read(2), samples, rate, momentum);
+    })
+}

@@ -1,0 +1,160 @@
+//! What a run prints when it is done.
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use serde::Serialize;
+
+use super::way::{Waits, Way};
+use crate::figures::closed_pipe_is_no_fault;
+
+/// What came of a run.
+pub(super) struct Report<'r> {
+    pub(super) way: Way,
+    pub(super) devices: u32,
+    /// How many devices can run at once.
+    pub(super) cores: u32,
+    pub(super) steps: usize,
+    pub(super) steps_an_epoch: usize,
+    pub(super) samples: usize,
+    /// One a shard, over all steps.
+    pub(super) losses: &'r [f32],
+    pub(super) accuracy: f64,
+    pub(super) tested: usize,
+    pub(super) digest: &'r str,
+    /// What one thread gets, if it was asked.
+    pub(super) reference: Option<&'r str>,
+    pub(super) wall: Duration,
+    /// Time in which a device ran at least one command, summed over the devices.
+    pub(super) busy: Duration,
+    pub(super) waits: &'r Waits,
+}
+
+#[derive(Serialize)]
+struct Summary<'r> {
+    sync: &'static str,
+    devices: u32,
+    epochs: usize,
+    steps: usize,
+    train_samples: usize,
+    test_samples: usize,
+    train_loss: f32,
+    test_accuracy: f64,
+    weights_digest: &'r str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reference_digest: Option<&'r str>,
+    seconds: f64,
+    step_ms: f64,
+    sync_points_a_step: f64,
+    wait_mean_us: f64,
+    wait_p99_us: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivery_median_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivery_p99_us: Option<f64>,
+    timeouts: u64,
+    sync_share: f64,
+}
+
+impl Report<'_> {
+    pub(super) fn print(&self, json: bool) -> io::Result<()> {
+        let summary = self.summary();
+        let mut out = io::stdout().lock();
+        let printed = if json {
+            serde_json::to_writer(&mut out, &summary)
+                .map_err(io::Error::from)
+                .and_then(|()| writeln!(out))
+        } else {
+            summary.print(&mut out)
+        };
+        closed_pipe_is_no_fault(printed.and_then(|()| out.flush()))
+    }
+
+    fn summary(&self) -> Summary<'_> {
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        let steps = self.steps as f64;
+        let seconds = self.wall.as_secs_f64();
+        let available = seconds * f64::from(self.devices.min(self.cores));
+        let last_epoch = self.losses.len() / (self.steps / self.steps_an_epoch).max(1);
+        let last_losses = &self.losses[self.losses.len() - last_epoch..];
+        Summary {
+            sync: match self.way {
+                Way::Signals => "signals",
+                Way::Lock => "lock",
+                Way::Device => "device",
+            },
+            devices: self.devices,
+            epochs: self.steps / self.steps_an_epoch,
+            steps: self.steps,
+            train_samples: self.samples,
+            test_samples: self.tested,
+            train_loss: super::model::mean_loss(last_losses, self.samples),
+            test_accuracy: self.accuracy,
+            weights_digest: self.digest,
+            reference_digest: self.reference,
+            seconds,
+            step_ms: seconds * 1e3 / steps,
+            sync_points_a_step: self.waits.count as f64 / steps,
+            wait_mean_us: us(self.waits.mean),
+            wait_p99_us: us(self.waits.p99),
+            delivery_median_us: self.waits.delivery.map(|(median, _)| us(median)),
+            delivery_p99_us: self.waits.delivery.map(|(_, p99)| us(p99)),
+            timeouts: self.waits.timeouts,
+            sync_share: (1.0 - self.busy.as_secs_f64() / available).clamp(0.0, 1.0),
+        }
+    }
+}
+
+impl Summary<'_> {
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let devices = if self.devices == 1 { "device" } else { "devices" };
+        writeln!(
+            out,
+            "trained on {} samples across {} {devices}, kept in order by {}",
+            self.train_samples,
+            self.devices,
+            match self.sync {
+                "lock" => "a lock",
+                "device" => "stopping the devices",
+                signals => signals,
+            }
+        )?;
+        writeln!(
+            out,
+            "  test accuracy   {:.4} of {} samples, after {} epochs (train loss {:.4})",
+            self.test_accuracy, self.test_samples, self.epochs, self.train_loss
+        )?;
+        write!(out, "  weights digest  {}", self.weights_digest)?;
+        match self.reference_digest {
+            None => writeln!(out)?,
+            Some(reference) if reference == self.weights_digest => {
+                writeln!(out, ", as on one thread")?;
+            }
+            Some(reference) => {
+                writeln!(out, ", but one thread gets {reference}: a dependency is missing")?;
+            }
+        }
+        writeln!(out, "  time            {:.2} s, {:.3} ms a step", self.seconds, self.step_ms)?;
+        writeln!(out, "synchronisation")?;
+        writeln!(out, "  sync points     {:.1} a step", self.sync_points_a_step)?;
+        writeln!(
+            out,
+            "  wait            mean {:.0} us, p99 {:.0} us, {} timed out",
+            self.wait_mean_us, self.wait_p99_us, self.timeouts
+        )?;
+        if let (Some(median), Some(p99)) = (self.delivery_median_us, self.delivery_p99_us) {
+            writeln!(
+                out,
+                "  delivery        median {median:.1} us, p99 {p99:.0} us from publish to the \
+                 waiting stream"
+            )?;
+        }
+        writeln!(
+            out,
+            "  sync share      {:.1} % of the time, in which a device that had a core ran nothing",
+            self.sync_share * 100.0
+        )
+    }
+}

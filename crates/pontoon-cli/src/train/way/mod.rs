@@ -1,0 +1,193 @@
+//! The ways to keep the job's stages in order: by signals, by a lock, by stopping devices.
+
+mod device;
+mod lock;
+mod signals;
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use pontoon::{Bound, hal::Fault};
+
+use super::{
+    error::TrainError,
+    job::{Job, Lane, Root},
+    model,
+    plan::{Plan, Step},
+    progress::Progress,
+};
+
+/// How the stages are kept in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Way {
+    /// Streams wait for each other's fences, on the devices; the host runs ahead.
+    Signals,
+    /// A host thread a device, and a lock held while a stage reads or writes.
+    Lock,
+    /// The host stops every device between stages.
+    Device,
+}
+
+/// A fault put in on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Inject {
+    /// The last device normalises each batch without waiting for its copy.
+    DropFence,
+    /// The last device dies half-way.
+    KillProducer,
+    /// The last device takes long over a few gradients.
+    SlowProducer,
+}
+
+/// What a way is given to run.
+pub(super) struct Run<'r> {
+    pub(super) job: &'r Job,
+    pub(super) plan: &'r Plan,
+    pub(super) bound: Duration,
+    pub(super) inject: Option<Inject>,
+    pub(super) progress: &'r Progress,
+}
+
+/// What came of it.
+#[derive(Default)]
+pub(super) struct Ran {
+    /// The loss of each step's shards, in order.
+    pub(super) losses: Vec<f32>,
+    pub(super) waits: Waits,
+}
+
+/// The host's waits, or the devices' where those wait.
+#[derive(Clone, Debug)]
+pub(super) struct Waits {
+    pub(super) count: u64,
+    pub(super) mean: Duration,
+    pub(super) p99: Duration,
+    /// Waits that used up their bound, or the host's patience, and then went on or failed.
+    pub(super) timeouts: u64,
+    /// From a publish until the stream held back by it went on: median and p99.
+    pub(super) delivery: Option<(Duration, Duration)>,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        HostWaits::default().figures()
+    }
+}
+
+/// Runs the job.
+pub(super) fn run(way: Way, run: &Run<'_>) -> Result<Ran, TrainError> {
+    match way {
+        Way::Signals => signals::run(run),
+        Way::Lock => lock::run(run),
+        Way::Device => device::run(run),
+    }
+}
+
+impl Run<'_> {
+    fn bound(&self) -> Bound {
+        Bound::within(self.bound)
+    }
+
+    /// How long the slow producer takes over a slow gradient: long enough to be noticed, short
+    /// enough to be survived.
+    pub(super) fn slowness(&self) -> Duration {
+        self.bound / 4
+    }
+
+    /// How long the host waits before it says for whom.
+    fn patience(&self) -> Duration {
+        (self.bound / 8).max(Duration::from_millis(1))
+    }
+
+    fn lanes(&self) -> Result<Vec<Lane>, TrainError> {
+        self.job.lanes(self.plan, self.slowness())
+    }
+
+    fn is_last(&self, lane: &Lane) -> bool {
+        lane.index + 1 == self.job.shared.devices
+    }
+
+    /// Whether `lane` is to be slow in `step`: three times in a run.
+    fn is_slow(&self, lane: &Lane, step: Step<'_>) -> bool {
+        let quarter = (self.plan.steps() / 4).max(1);
+        let is_due = step.index % quarter == 0 && (1..=3).contains(&(step.index / quarter));
+        self.inject == Some(Inject::SlowProducer) && self.is_last(lane) && is_due
+    }
+
+    /// Loses the last device when its time has come.
+    fn kill_if_due(&self, step: Step<'_>) {
+        if self.inject == Some(Inject::KillProducer)
+            && step.index == self.plan.steps() / 2
+            && let Some(device) = self.job.runtime.devices().last()
+        {
+            device.kill();
+        }
+    }
+
+    fn finish_step(&self, step: Step<'_>, losses: &mut Vec<f32>) -> Result<(), TrainError> {
+        let of_step = self.job.shared.losses(step)?;
+        self.progress.step(step, model::mean_loss(&of_step, step.samples.len()));
+        losses.extend(of_step);
+        Ok(())
+    }
+}
+
+/// The fault that the others followed from: one that is not a wait for another's failure.
+fn root_fault<'s>(lanes: impl IntoIterator<Item = &'s Lane>, root: &Root) -> Option<Fault> {
+    use pontoon::{hal::Cause, signal::WaitError};
+    let lanes = lanes.into_iter().flat_map(|lane| {
+        let streams = &lane.streams;
+        [&streams.copy, &streams.normalise, &streams.augment, &streams.train]
+    });
+    let mut faults: Vec<_> = lanes.chain([&root.stream]).filter_map(|s| s.fault()).collect();
+    let rank = |fault: &Fault| match &fault.cause {
+        Cause::Hazard(_) | Cause::Panicked(_) => 0,
+        // Whoever waited for the dead device itself says more than who waited for them, and both
+        // more than the dead device's own streams.
+        Cause::Wait(WaitError::PeerDead { at, rank }) if at.slot.producer == *rank => 1,
+        Cause::Wait(error) if error.is_timeout() => 2,
+        Cause::Wait(_) => 3,
+        _ => 4,
+    };
+    faults.sort_by_key(rank);
+    faults.into_iter().next()
+}
+
+/// Times what the host waits for.
+struct HostWaits {
+    times: Histogram<u64>,
+    timeouts: u64,
+}
+
+impl Default for HostWaits {
+    fn default() -> Self {
+        let times = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant bounds");
+        Self { times, timeouts: 0 }
+    }
+}
+
+impl HostWaits {
+    fn timed<T>(&mut self, wait: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        let outcome = wait();
+        let ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.times.saturating_record(ns.max(1));
+        outcome
+    }
+
+    fn merge(&mut self, other: &Self) {
+        // The bounds are the same, so nothing can fail to fit.
+        let _ = self.times.add(&other.times);
+        self.timeouts += other.timeouts;
+    }
+
+    fn figures(&self) -> Waits {
+        Waits {
+            count: self.times.len(),
+            mean: Duration::from_nanos(self.times.mean() as u64),
+            p99: Duration::from_nanos(self.times.value_at_quantile(0.99)),
+            timeouts: self.timeouts,
+            delivery: None,
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! `pontoon train` as a user runs it.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// Far beyond what any of these runs takes: it catches a hang, not a slow machine.
+const WATCHDOG: Duration = Duration::from_secs(120);
+
+fn train(arguments: &[&str]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pontoon"))
+        .arg("train")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if started.elapsed() > WATCHDOG {
+            child.kill().unwrap();
+            panic!("train {arguments:?} hangs");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// The last object that a run with `--json` prints.
+fn result(arguments: &[&str]) -> Value {
+    let output = train(&[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    let last = text(&output.stdout).lines().last().expect("an object");
+    serde_json::from_str(last).unwrap()
+}
+
+#[test]
+fn the_digest_is_the_same_for_every_number_of_devices_and_every_way() {
+    let mut digests = BTreeSet::new();
+    for way in ["signals", "lock", "device"] {
+        for devices in ["1", "2", "3", "4", "7"] {
+            let run = result(&["--sync", way, "--devices", devices, "--epochs", "2", "--verify"]);
+            assert_eq!(run["weights_digest"], run["reference_digest"], "{way} {devices}");
+            digests.insert(run["weights_digest"].as_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(digests.len(), 1, "{digests:?}");
+}
+
+#[test]
+fn batches_that_do_not_divide_change_nothing() {
+    for (batch, devices) in [("1", "3"), ("5", "4"), ("65536", "4"), ("30", "64")] {
+        let few = ["--batch", batch, "--devices", devices, "--epochs", "1", "--verify"];
+        let run = result(&few);
+        assert_eq!(run["weights_digest"], run["reference_digest"], "{few:?}");
+    }
+}
+
+#[test]
+fn it_learns_the_digits_and_reports_what_synchronisation_cost() {
+    let run = result(&["--epochs", "8"]);
+    assert!(run["test_accuracy"].as_f64().unwrap() >= 0.95, "{run}");
+    for name in ["step_ms", "sync_share", "sync_points_a_step", "wait_mean_us", "wait_p99_us"] {
+        assert!(run[name].as_f64().unwrap() > 0.0, "{name} of {run}");
+    }
+    assert!(run["sync_share"].as_f64().unwrap() <= 1.0);
+    assert_eq!(run["timeouts"], 0);
+}
+
+#[test]
+fn people_get_a_report_and_no_bar_in_a_pipe() {
+    let output = train(&["--epochs", "1"]);
+    assert!(output.status.success());
+    assert_eq!(text(&output.stderr), "");
+    for part in ["test accuracy", "weights digest", "sync points", "p99", "sync share"] {
+        assert!(text(&output.stdout).contains(part), "{part}");
+    }
+}
+
+#[test]
+fn a_dead_producer_is_named_within_the_bound() {
+    for way in ["signals", "lock", "device"] {
+        let started = Instant::now();
+        let output = train(&["--sync", way, "--inject", "kill-producer", "--bound", "60s"]);
+        assert_eq!(output.status.code(), Some(1), "{way}");
+        assert_eq!(text(&output.stdout), "", "{way}");
+        let error = text(&output.stderr);
+        assert!(error.contains("producer 3") || error.contains("device 3"), "{way}: {error}");
+        assert!(started.elapsed() < Duration::from_secs(50), "{way} used up its bound");
+    }
+    let error = train(&["--inject", "kill-producer"]).stderr;
+    let error = text(&error);
+    assert!(error.contains("producer 3 is dead; waited for producer 3 slot"), "{error}");
+}
+
+#[test]
+fn a_slow_producer_is_named_and_survived() {
+    for way in ["signals", "lock", "device"] {
+        let healthy = result(&["--epochs", "2", "--sync", way]);
+        let slow = ["--epochs", "2", "--sync", way, "--inject", "slow-producer", "--bound", "4s"];
+        let output = train(&[slow.as_slice(), &["--json"]].concat());
+        assert!(output.status.success(), "{way}: {}", text(&output.stderr));
+        let run: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(run["weights_digest"], healthy["weights_digest"], "{way}");
+        if way == "signals" {
+            assert!(run["timeouts"].as_u64().unwrap() >= 3, "{run}");
+            assert!(text(&output.stderr).contains("for producer 3 slot"), "{output:?}");
+        }
+    }
+}
+
+#[test]
+fn a_bound_that_cannot_be_kept_ends_the_run_with_a_name() {
+    let output = train(&["--bound", "1ns"]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    let last = error.lines().last().unwrap();
+    assert!(last.starts_with("error: ") && last.contains("for producer"), "{error}");
+}
+
+#[test]
+fn a_dropped_fence_completes_with_another_digest() {
+    let good = result(&["--epochs", "2"]);
+    let bad = result(&["--epochs", "2", "--inject", "drop-fence"]);
+    assert_ne!(good["weights_digest"], bad["weights_digest"]);
+    assert_eq!(good["weights_digest"], bad["reference_digest"]);
+    let output = train(&["--epochs", "1", "--inject", "drop-fence", "--verify"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("a dependency is missing"));
+}
+
+#[test]
+fn bad_input_is_one_line_and_nothing_else() {
+    let folder = Folder::new("bad-input");
+    let ragged = folder.file("ragged.csv", &"1,2,3,4,0\n1,2,3,4\n".repeat(8));
+    let label = folder.file("label.csv", &"1,2,3,4,10\n".repeat(9));
+    let cases: [(&[&str], &str); 12] = [
+        (&["--devices", "0"], "0 is not in 1..=64"),
+        (&["--devices", "65"], "65 is not in 1..=64"),
+        (&["--devices", "many"], "many"),
+        (&["--bound", "0s"], "a bound of zero"),
+        (&["--bound", "5"], "units"),
+        (&["--epochs", "0"], "0 is not in"),
+        (&["--batch", "0"], "0 is not in"),
+        (&["--frobnicate"], "--frobnicate"),
+        (&["--sync", "hope"], "hope"),
+        (&["--data", "no/such/file.csv"], "no/such/file.csv"),
+        (&["--data", &ragged], "line 2"),
+        (&["--data", &label], "line 1"),
+    ];
+    for (arguments, part) in cases {
+        let output = train(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert_eq!(text(&output.stdout), "", "{arguments:?}");
+        let error = text(&output.stderr);
+        assert_eq!(error.lines().count(), 1, "{arguments:?}: {error}");
+        assert!(error.starts_with("error: ") && error.contains(part), "{arguments:?}: {error}");
+    }
+    let way = train(&["--sync", "lock", "--inject", "drop-fence"]);
+    assert_eq!(way.status.code(), Some(2));
+}
+
+#[test]
+fn data_of_the_users_own_is_trained_on() {
+    // Two by two pixels; the label is which one is lit.
+    let rows: String = (0..40)
+        .map(|row| {
+            let mut cells = ["0"; 4];
+            cells[row % 4] = "9";
+            format!("{},{}\n", cells.join(","), row % 4)
+        })
+        .collect();
+    let folder = Folder::new("own-data");
+    let file = folder.file("lit.csv", &rows);
+    let run = result(&["--data", &file, "--batch", "8", "--devices", "3", "--verify"]);
+    assert_eq!(run["train_samples"], 30);
+    assert_eq!(run["weights_digest"], run["reference_digest"]);
+}
+
+/// A folder of this test's own, gone when it ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,267 @@
+//! Regions: shared memory that commands borrow while they run.
+#![allow(unsafe_code)] // A region is memory that several threads reach; the borrows keep it right.
+
+use std::{
+    ops::Range,
+    ptr, slice,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use pontoon_hal::{Access, AllocateError, Hazard, HostAccessError, Memory, Mode, RegionId};
+use pontoon_signal::{Host, Nanos, Os, Rank, SharedMap};
+
+/// A region of a CPU device: page-aligned shared memory, zeroed and touched.
+#[derive(Clone, Debug)]
+pub struct Region {
+    inner: Arc<Inner>,
+}
+
+/// Invariant R1: a slice over `map` exists only inside a `Borrow` of its bytes, and `borrows`
+/// never holds two that overlap unless both read. Invariant R2: `bytes <= map.bytes()`.
+#[derive(Debug)]
+struct Inner {
+    map: SharedMap,
+    bytes: usize,
+    id: RegionId,
+    device: Rank,
+    borrows: Mutex<Borrows>,
+}
+
+#[derive(Debug)]
+struct Borrows {
+    next: u64,
+    held: Vec<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    ticket: u64,
+    range: Range<usize>,
+    mode: Mode,
+    holder: Holder,
+}
+
+/// Who holds bytes of a region, for the message of whoever comes too early.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holder {
+    pub(crate) label: &'static str,
+    pub(crate) device: Option<Rank>,
+}
+
+const HOST: Holder = Holder { label: "an access", device: None };
+
+impl Region {
+    pub(crate) fn allocate(
+        id: RegionId,
+        device: Rank,
+        bytes: usize,
+    ) -> Result<Self, AllocateError> {
+        if bytes == 0 {
+            return Err(AllocateError::Empty);
+        }
+        let map = SharedMap::create("pontoon-region", bytes).map_err(|errno| {
+            AllocateError::System { bytes, call: "memfd", code: errno.raw_os_error() }
+        })?;
+        let borrows = Mutex::new(Borrows { next: 0, held: Vec::with_capacity(32) });
+        let region = Self { inner: Arc::new(Inner { map, bytes, id, device, borrows }) };
+        region.touch();
+        Ok(region)
+    }
+
+    /// What the first touch of a page of fresh memory costs.
+    pub(crate) fn first_touch_cost(bytes: usize) -> Result<Nanos, AllocateError> {
+        let start = Os.now();
+        let region = Self::allocate(RegionId(0), Rank(0), bytes)?;
+        let pages = region.inner.map.bytes() / rustix::param::page_size();
+        Ok(Nanos(Os.now().since(start).0 / pages as u64))
+    }
+
+    /// Touches every page, so that no kernel pays for the first touch.
+    fn touch(&self) {
+        let page = rustix::param::page_size();
+        for offset in (0..self.inner.map.bytes()).step_by(page) {
+            // SAFETY: the offset is within the map (S1). Called before the region is handed out,
+            // so nobody else reads or writes here.
+            let byte = unsafe { self.inner.map.base().add(offset) };
+            // SAFETY: as above; a byte of our own mapping.
+            unsafe { ptr::write_volatile(byte.as_ptr(), 0) };
+        }
+    }
+
+    /// Takes `range` for `holder`, or says who has it. The range is within the region.
+    pub(crate) fn borrow(
+        &self,
+        range: Range<usize>,
+        mode: Mode,
+        holder: Holder,
+    ) -> Result<Borrow<'_>, Hazard> {
+        debug_assert!(range.start <= range.end && range.end <= self.inner.bytes);
+        let mut borrows = self.inner.lock();
+        for held in &borrows.held {
+            let overlap = range.start < held.range.end && held.range.start < range.end;
+            if overlap && (mode == Mode::Write || held.mode == Mode::Write) {
+                return Err(Hazard {
+                    region: self.inner.id,
+                    refused: (range, mode),
+                    running: (held.range.clone(), held.mode),
+                    holder: held.holder.label,
+                    on: held.holder.device,
+                });
+            }
+        }
+        let ticket = borrows.next;
+        borrows.next += 1;
+        borrows.held.push(Held { ticket, range: range.clone(), mode, holder });
+        Ok(Borrow { region: &self.inner, range, mode, ticket })
+    }
+
+    fn host_range(&self, offset: usize, len: usize) -> Result<Range<usize>, HostAccessError> {
+        let (region, bytes) = (self.inner.id, self.inner.bytes);
+        let asked = offset..offset.saturating_add(len);
+        if asked.end > bytes || offset.checked_add(len).is_none() {
+            return Err(HostAccessError::OutOfRange { region, asked, bytes });
+        }
+        Ok(asked)
+    }
+}
+
+impl Inner {
+    /// A holder that panicked has given its borrow back by then, so the list is sound.
+    fn lock(&self) -> MutexGuard<'_, Borrows> {
+        self.borrows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory for Region {
+    fn bytes(&self) -> usize {
+        self.inner.bytes
+    }
+
+    fn id(&self) -> RegionId {
+        self.inner.id
+    }
+
+    fn device(&self) -> Rank {
+        self.inner.device
+    }
+
+    fn host_read(&self, offset: usize, into: &mut [u8]) -> Result<(), HostAccessError> {
+        let range = self.host_range(offset, into.len())?;
+        let borrow = self.borrow(range, Mode::Read, HOST).map_err(HostAccessError::Hazard)?;
+        into.copy_from_slice(borrow.bytes());
+        Ok(())
+    }
+
+    fn host_write(&self, offset: usize, from: &[u8]) -> Result<(), HostAccessError> {
+        let range = self.host_range(offset, from.len())?;
+        let mut borrow = self.borrow(range, Mode::Write, HOST).map_err(HostAccessError::Hazard)?;
+        borrow.bytes_mut().copy_from_slice(from);
+        Ok(())
+    }
+}
+
+/// Bytes of a region, held until dropped.
+///
+/// The lock orders one holder's accesses before the next one's, so even two commands that nothing
+/// else orders never race: they meet, and the later one is refused, or they follow each other.
+#[derive(Debug)]
+pub(crate) struct Borrow<'r> {
+    region: &'r Inner,
+    range: Range<usize>,
+    mode: Mode,
+    ticket: u64,
+}
+
+impl<'r> Borrow<'r> {
+    /// Borrows what `access` declares.
+    pub(crate) fn of(access: &'r Access<Region>, holder: Holder) -> Result<Self, Hazard> {
+        access.memory.borrow(access.range.clone(), access.mode, holder)
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let first = self.first();
+        // SAFETY: R1, R2: the bytes are mapped and initialised, nobody else writes them while the
+        // borrow lives, and `&self` keeps it and its own writes away.
+        unsafe { slice::from_raw_parts(first, self.range.len()) }
+    }
+
+    /// # Panics
+    ///
+    /// If the borrow only reads.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        assert_eq!(self.mode, Mode::Write, "a read borrow cannot write");
+        let first = self.first();
+        // SAFETY: R1, R2: the bytes are mapped and initialised, nobody else reaches them while
+        // the borrow lives, and `&mut self` makes this the only slice of it.
+        unsafe { slice::from_raw_parts_mut(first, self.range.len()) }
+    }
+
+    fn first(&self) -> *mut u8 {
+        // SAFETY: the range is within the region, hence within the map (R2).
+        unsafe { self.region.map.base().add(self.range.start) }.as_ptr()
+    }
+}
+
+impl Drop for Borrow<'_> {
+    fn drop(&mut self) {
+        let mut borrows = self.region.lock();
+        if let Some(index) = borrows.held.iter().position(|held| held.ticket == self.ticket) {
+            borrows.held.swap_remove(index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HOST, Region};
+    use pontoon_hal::{HostAccessError, Memory, Mode, RegionId};
+    use pontoon_signal::Rank;
+
+    fn region() -> Region {
+        Region::allocate(RegionId(1), Rank(0), 100).unwrap()
+    }
+
+    #[test]
+    fn readers_share_and_a_writer_does_not() {
+        let region = region();
+        let first = region.borrow(0..50, Mode::Read, HOST).unwrap();
+        let second = region.borrow(10..60, Mode::Read, HOST).unwrap();
+        let hazard = region.borrow(49..51, Mode::Write, HOST).unwrap_err();
+        assert_eq!(hazard.running.0, 0..50);
+        drop(first);
+        assert!(region.borrow(0..10, Mode::Write, HOST).is_ok());
+        assert!(region.borrow(0..11, Mode::Write, HOST).is_err());
+        drop(second);
+        let writer = region.borrow(0..100, Mode::Write, HOST).unwrap();
+        assert!(region.borrow(99..100, Mode::Read, HOST).is_err());
+        drop(writer);
+        assert!(region.borrow(0..100, Mode::Read, HOST).is_ok());
+    }
+
+    #[test]
+    fn nothing_overlaps_nothing() {
+        let region = region();
+        let _writer = region.borrow(10..20, Mode::Write, HOST).unwrap();
+        assert!(region.borrow(10..10, Mode::Write, HOST).is_ok());
+        assert!(region.borrow(20..30, Mode::Write, HOST).is_ok());
+    }
+
+    #[test]
+    fn the_host_is_kept_within() {
+        let region = region();
+        region.host_write(96, &[1, 2, 3, 4]).unwrap();
+        let mut bytes = [0; 4];
+        region.host_read(96, &mut bytes).unwrap();
+        assert_eq!(bytes, [1, 2, 3, 4]);
+        let out = region.host_read(97, &mut bytes).unwrap_err();
+        assert_eq!(
+            out,
+            HostAccessError::OutOfRange { region: RegionId(1), asked: 97..101, bytes: 100 }
+        );
+        assert!(region.host_read(usize::MAX, &mut bytes).is_err());
+    }
+}

@@ -1,0 +1,111 @@
+//! What a queue can be asked to do.
+
+use core::ops::Range;
+
+use arrayvec::ArrayVec;
+use pontoon_signal::{Bound, Seq, Slot};
+
+use crate::Memory;
+
+/// How a command uses the bytes it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It only reads them.
+    Read,
+    /// It writes them, and may read them.
+    Write,
+}
+
+/// Bytes of a region that a command uses. It can reach nothing else.
+#[derive(Clone, Debug)]
+pub struct Access<M> {
+    /// The region.
+    pub memory: M,
+    /// The bytes, from the region's start.
+    pub range: Range<usize>,
+    /// What for.
+    pub mode: Mode,
+}
+
+impl<M: Memory> Access<M> {
+    /// Reads `range` (bytes) of `memory`.
+    pub fn read(memory: &M, range: Range<usize>) -> Self {
+        Self { memory: memory.clone(), range, mode: Mode::Read }
+    }
+
+    /// Writes `range` (bytes) of `memory`.
+    pub fn write(memory: &M, range: Range<usize>) -> Self {
+        Self { memory: memory.clone(), range, mode: Mode::Write }
+    }
+
+    /// Whether both name common bytes of one region and at least one of them writes.
+    pub fn conflicts_with(&self, other: &Self) -> bool {
+        let writes = self.mode == Mode::Write || other.mode == Mode::Write;
+        let overlap = self.range.start < other.range.end && other.range.start < self.range.end;
+        writes && overlap && self.memory.id() == other.memory.id()
+    }
+
+    /// Whether the range is well-formed and within its region.
+    pub fn is_within_region(&self) -> bool {
+        self.range.start <= self.range.end && self.range.end <= self.memory.bytes()
+    }
+}
+
+/// The most accesses a command can declare.
+pub const ACCESSES_MAX: usize = 8;
+/// The most scalar arguments a kernel can be given.
+pub const ARGUMENTS_MAX: usize = 8;
+
+/// What a command uses, in the order its kernel numbers them.
+pub type Accesses<M> = ArrayVec<Access<M>, ACCESSES_MAX>;
+/// A kernel's scalar arguments.
+pub type Arguments = ArrayVec<u64, ARGUMENTS_MAX>;
+
+/// What a queue can be asked to do.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Command<M, K> {
+    /// Runs a kernel over the bytes it declared.
+    Launch {
+        /// Named in faults.
+        label: &'static str,
+        /// The kernel, in the device's own language.
+        kernel: K,
+        /// All that it can reach.
+        accesses: Accesses<M>,
+        /// Its scalars.
+        arguments: Arguments,
+    },
+    /// Copies bytes between two ranges of the same length.
+    Copy {
+        /// Named in faults.
+        label: &'static str,
+        /// Read.
+        from: Access<M>,
+        /// Written.
+        to: Access<M>,
+    },
+    /// Holds the queue until a signal is reached.
+    Wait {
+        /// Named in faults.
+        label: &'static str,
+        /// The signal.
+        slot: Slot,
+        /// Where it has to get.
+        target: Seq,
+        /// How long it may take, counted from when the command is the queue's next. Only the
+        /// deadline counts: a device polls at its own pace.
+        bound: Bound,
+    },
+}
+
+impl<M, K> Command<M, K> {
+    /// The name it goes by in faults.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Launch { label, .. } | Self::Copy { label, .. } | Self::Wait { label, .. } => {
+                label
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+# For people; every recipe but build and bench is a stage of .ci/run, where the commands are.
+
+# List the recipes.
+default:
+    @just --list
+
+# Build every target.
+build:
+    .ci/run build
+
+# Unit, integration, model and doc tests.
+test:
+    .ci/run test
+
+# Every interleaving of the signal protocols, under loom.
+loom:
+    .ci/run loom
+
+# Take each named ordering away in turn; loom must notice.
+weaken:
+    .ci/run weaken
+
+# rustfmt, then clippy in the plain and in the loom build.
+lint:
+    .ci/run fmt lint
+
+# Build the documentation; a broken link fails.
+docs:
+    .ci/run docs
+
+# Licences, sources and bans of the dependencies.
+deny:
+    .ci/run deny
+
+# Layers, SYNC pairs and unsafe regimes.
+check:
+    .ci/run check
+
+# Measure; arguments go to `pontoon bench`.
+bench *args:
+    cargo run --release --locked -p pontoon-cli -- bench {{args}}
+
+# All of it, as CI does.
+ci:
+    .ci/run
