@@ -225,7 +225,7 @@ impl Line {
         assert_eq!(line.ending(), oracle.ending);
         assert_eq!(line.publishes(), oracle.publishes);
         assert_eq!(line.producer().map_or(0, |producer| producer.generation), oracle.generation);
-        let counters = self.waiter.counters();
+        let counters = self.waiter.counters().unwrap();
         assert_eq!(counters.reached_count(), oracle.reached);
         assert_eq!(counters.ended_count(), oracle.ended);
     }
