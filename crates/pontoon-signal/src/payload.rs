@@ -16,6 +16,45 @@ use crate::{
 /// only by those who saw `written` set. The proof a reader brings says that the time has come; it
 /// cannot be the ground to read memory on, for a proof kept while the counter goes half round, or
 /// the counter moved as a bare word, covers a target that is still to be published.
+///
+/// ```
+/// use pontoon_signal::{Bound, SignalTable, SlotId, TableShape};
+///
+/// let table = SignalTable::in_process(TableShape::new(1, 1));
+/// let (slot, bound) = (SlotId::new(0, 0), Bound::default());
+/// let (mut publisher, waiter) = (table.publisher(slot)?, table.waiter(slot)?);
+/// let (promise, payload) = publisher.promise();
+/// promise.publish("a result");
+/// let observed = waiter.wait_ge_bounded(payload.target(), bound)?;
+/// assert_eq!(payload.read(&observed.acq_fence())?, &"a result");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Without the fence it cannot be read:
+///
+/// ```compile_fail,E0308
+/// # use pontoon_signal::{Bound, SignalTable, SlotId, TableShape};
+/// # let table = SignalTable::in_process(TableShape::new(1, 1));
+/// # let (slot, bound) = (SlotId::new(0, 0), Bound::default());
+/// # let (mut publisher, waiter) = (table.publisher(slot)?, table.waiter(slot)?);
+/// # let (promise, payload) = publisher.promise();
+/// # promise.publish("a result");
+/// let observed = waiter.wait_ge_bounded(payload.target(), bound)?;
+/// assert_eq!(payload.read(&observed)?, &"a result");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// And while a promise is open, its publisher publishes nothing else:
+///
+/// ```compile_fail,E0499
+/// # use pontoon_signal::{SignalTable, SlotId, TableShape};
+/// # let table = SignalTable::in_process(TableShape::new(1, 1));
+/// # let mut publisher = table.publisher(SlotId::new(0, 0)).unwrap();
+/// let (promise, payload) = publisher.promise();
+/// publisher.pub_release(1);
+/// promise.publish("a result");
+/// # let _ = payload;
+/// ```
 #[derive(Debug)]
 pub struct Payload<T> {
     shared: Arc<Shared<T>>,

@@ -103,6 +103,24 @@ impl<H: Host> Drop for Publisher<H> {
 }
 
 /// One of several producers of a slot. Each may only add; the last one dropped ends the line.
+///
+/// ```
+/// use pontoon_signal::{Seq, SignalTable, SlotId, TableShape};
+///
+/// let table = SignalTable::in_process(TableShape::new(1, 1));
+/// let first = table.shared_publisher(SlotId::new(0, 0))?;
+/// let second = first.clone();
+/// std::thread::spawn(move || second.pub_release(1)).join().unwrap();
+/// assert_eq!(first.pub_release(1), Seq::new(2));
+/// # Ok::<(), pontoon_signal::ClaimError>(())
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use pontoon_signal::{Seq, SignalTable, SlotId, TableShape};
+/// # let table = SignalTable::in_process(TableShape::new(1, 1));
+/// let shared = table.shared_publisher(SlotId::new(0, 0)).unwrap();
+/// shared.pub_release_set(Seq::new(2)); // does not compile
+/// ```
 #[derive(Debug)]
 pub struct SharedPublisher<H: Host = Os> {
     line: LineRef,

@@ -14,6 +14,11 @@ use core::fmt;
 /// let after = before + 2;
 /// assert!(after.is_at_or_past(before) && !before.is_at_or_past(after));
 /// ```
+///
+/// ```compile_fail,E0369
+/// # use pontoon_signal::Seq;
+/// assert!(Seq::new(1) < Seq::new(2)); // does not compile
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seq(u64);
 

@@ -16,6 +16,23 @@ use crate::{
 ///
 /// It can be sent to another thread but not shared: its counters have one writer, so that a wait
 /// pays no atomic update for them. Another thread makes its own waiter.
+///
+/// ```
+/// # use pontoon_signal::{SignalTable, SlotId, TableShape};
+/// # let table = SignalTable::in_process(TableShape::new(1, 1));
+/// let waiter = table.waiter(SlotId::new(0, 0))?;
+/// std::thread::spawn(move || waiter.value()).join().unwrap();
+/// # Ok::<(), pontoon_signal::ClaimError>(())
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use pontoon_signal::{SignalTable, SlotId, TableShape};
+/// # let table = SignalTable::in_process(TableShape::new(1, 1));
+/// let waiter = table.waiter(SlotId::new(0, 0)).unwrap();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| waiter.value()); // does not compile
+/// });
+/// ```
 #[derive(Debug)]
 pub struct Waiter<H: Host = Os> {
     pub(crate) line: LineRef,
@@ -286,6 +303,14 @@ pub(crate) enum Poll {
 }
 
 /// A target seen as reached. The payload is not readable yet.
+///
+/// ```compile_fail,E0308
+/// # use pontoon_signal::{Acquired, Bound, Seq, SignalTable, SlotId, TableShape};
+/// # let table = SignalTable::in_process(TableShape::new(1, 1));
+/// # let waiter = table.waiter(SlotId::new(0, 0)).unwrap();
+/// let observed = waiter.wait_ge_bounded(Seq::new(0), Bound::default()).unwrap();
+/// let proof: Acquired<'_> = observed; // only `observed.acq_fence()` is one
+/// ```
 #[must_use = "what was observed is readable only after acq_fence()"]
 #[derive(Debug)]
 pub struct Observed<'w, H: Host = Os> {

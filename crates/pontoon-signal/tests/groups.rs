@@ -3,13 +3,11 @@
 
 use pontoon_signal::{
     Barrier, Bound, ClaimError, Ending, GROUP_MAX, Publisher, Rank, Seq, SignalTable, SlotId,
-    TableShape, Turn, Wait, WaitError, Waiter, wait_all, wait_any, wait_in_order, wait_quorum,
+    TableShape, Turn, Wait, WaitError, Waiter,
+    shim::{AtomicU32, Ordering::Relaxed},
+    wait_all, wait_any, wait_in_order, wait_quorum, wait_settled,
 };
-use std::{
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
-    thread,
-    time::Duration,
-};
+use std::{thread, time::Duration};
 
 const STARTS: [u64; 3] = [0, u32::MAX as u64 - 1, u64::MAX - 1];
 
@@ -176,13 +174,16 @@ fn in_order_looks_at_each_in_its_turn() {
 }
 
 #[test]
-fn in_order_shares_one_bound() {
+fn settled_is_reached_or_dead() {
     Group::<3>::each_start(|mut group| {
-        group.publish(0);
-        group.publish(1);
-        let tries = Bound::fixed(10, Duration::ZERO, Duration::from_secs(3600)).unwrap();
-        let error = wait_in_order(&group.waits(1), tries).unwrap_err();
-        assert!(matches!(error, WaitError::TimedOut { polls: 10, .. }), "{error:?}");
+        let error = wait_settled(&group.waits(1), short()).unwrap_err();
+        assert!(error.is_timeout() && error.at().slot == SlotId::new(0, 0), "{error}");
+        group.publish(2);
+        wait_settled(&group.waits(1), patient()).unwrap();
+        group.kill(1);
+        wait_settled(&group.waits(2), patient()).unwrap();
+        let counters = group.waiters[1].counters().unwrap();
+        assert_eq!((counters.reached_count(), counters.ended_count()), (0, 0));
     });
 }
 

@@ -16,6 +16,7 @@ struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static FREES: Cell<u64> = const { Cell::new(0) };
 }
 
 // SAFETY: all of it is the system allocator's doing; the count changes nothing of it.
@@ -27,6 +28,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        FREES.with(|count| count.set(count.get() + 1));
         // SAFETY: as above.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -72,6 +74,18 @@ fn tables() -> [SignalTable; 3] {
 #[test]
 fn the_counter_counts() {
     assert_eq!(allocations(|| vec![1u8]).0, 1);
+}
+
+#[test]
+fn a_dropped_table_gives_all_back() {
+    let frees = FREES.with(Cell::get);
+    let (allocations, ()) = allocations(|| {
+        let table = SignalTable::in_process(TableShape::new(2, 3).traced(4));
+        let (publisher, waiter) = (table.publisher(SLOTS[0]), table.waiter(SLOTS[1]));
+        drop((table, publisher.unwrap(), waiter.unwrap()));
+        drop(DoubleBuffer::new([vec![1], vec![2]]));
+    });
+    assert_eq!(FREES.with(Cell::get) - frees, allocations);
 }
 
 #[test]

@@ -69,6 +69,29 @@ fn a_writer_is_at_most_a_round_ahead() {
 }
 
 #[test]
+fn trying_never_waits() {
+    each_start(2, |mut writer, mut reader| {
+        assert!(reader.try_next().unwrap().is_none());
+        for item in 1..=2 {
+            let mut buffer = writer.try_fill().unwrap().expect("a free buffer");
+            *buffer = item;
+            buffer.publish();
+        }
+        assert!(writer.try_fill().unwrap().is_none());
+        let (slot, target) = reader.pending();
+        assert!(slot.value().is_at_or_past(target));
+        assert_eq!(slot.value(), writer.published());
+        let mut first = reader.try_next().unwrap().expect("a filled buffer");
+        assert_eq!(core::mem::take(&mut *first), 1);
+        drop(first);
+        assert_eq!(*writer.try_fill().unwrap().expect("it came back"), 0);
+        drop(writer);
+        assert_eq!(*reader.try_next().unwrap().expect("what was published"), 2);
+        assert!(is_peer_dead(&reader.try_next().map(|_| ()).unwrap_err()));
+    });
+}
+
+#[test]
 fn an_unpublished_buffer_is_filled_again() {
     each_start(2, |mut writer, mut reader| {
         *writer.fill(patient()).unwrap() = 7;

@@ -3,7 +3,9 @@
 
 use pontoon_signal::{
     BehindCounter, Bound, ClaimError, Ending, Found, Host, Load, Nanos, NotAnnounced, Os, Producer,
-    Rank, Reason, Seq, SignalTable, Sleeper, SlotId, TableShape, WaitError,
+    Rank, Reason, Seq, SignalTable, Sleeper, SlotId, TableShape, Wait, WaitError,
+    shim::{AtomicU32, Ordering::Relaxed},
+    wait_in_order,
 };
 use std::{
     fmt,
@@ -362,6 +364,58 @@ fn waits_are_counted_by_how_they_end() {
 }
 
 #[test]
+fn a_slot_is_a_handle_to_wait_by() {
+    each_start(|table, start| {
+        let mut publisher = table.publisher(SLOT).unwrap();
+        let slot = table.slot(SLOT).unwrap();
+        let waiter = slot.uncounted_waiter();
+        assert!(waiter.counters().is_none() && slot.waiter().counters().is_some());
+        assert!(waiter.slot().is(&slot) && !slot.is(&table.slot(SlotId::new(4, 2)).unwrap()));
+        assert_eq!((slot.id(), slot.value(), slot.last_publish()), (SLOT, start, None));
+        publisher.pub_release(1);
+        assert!(slot.last_publish().is_some());
+        assert_eq!(waiter.wait_ge_bounded(start + 1, patient()).unwrap().value(), start + 1);
+        assert!(waiter.wait_ge_bounded(start + 2, short()).unwrap_err().is_timeout());
+        assert!(slot.end(Ending::LinkFailed { code: 1 }) && waiter.try_wait(start + 2).is_err());
+    });
+}
+
+#[test]
+fn giving_up_takes_one_more_look() {
+    for start in STARTS.map(Seq::new) {
+        let host = Meddler::default();
+        let table = SignalTable::in_process_on(host.clone(), shape(start));
+        let waiter = table.waiter(SLOT).unwrap();
+        let error = waiter.give_up(start + 1, Nanos(77)).unwrap_err();
+        assert!(matches!(error, WaitError::TimedOut { waited: Nanos(77), polls: 1, .. }));
+        let mut publisher = table.publisher(SLOT).unwrap();
+        publisher.pub_release(1);
+        assert_eq!(waiter.give_up(start + 1, Nanos(77)).unwrap().value(), start + 1);
+        host.at_next_look(move || publisher.pub_release_set(start + 2).unwrap());
+        assert_eq!(waiter.give_up(start + 2, Nanos(77)).unwrap().value(), start + 2);
+        let error = waiter.give_up(start + 3, Nanos(77)).unwrap_err();
+        assert!(matches!(error, WaitError::PeerDead { .. }), "{error}");
+    }
+}
+
+/// What the first member's wait used up is gone for the second.
+#[test]
+fn waits_in_order_share_one_bound() {
+    for start in STARTS.map(Seq::new) {
+        let host = Meddler::default();
+        let table = SignalTable::in_process_on(host.clone(), shape(start));
+        let waiters = [0, 1].map(|slot| table.waiter(SlotId::new(3, slot)).unwrap());
+        let mut publisher = table.publisher(SlotId::new(3, 0)).unwrap();
+        host.at_next_look(move || publisher.pub_release_set(start + 1).unwrap());
+        let waits = [0, 1].map(|index| Wait::new(&waiters[index], start + 1));
+        let bound = Bound::fixed(10, Duration::ZERO, Duration::from_secs(1)).unwrap();
+        let error = wait_in_order(&waits, bound.spinning(0)).unwrap_err();
+        assert!(matches!(error, WaitError::TimedOut { polls: 10, .. }), "{error:?}");
+        assert_eq!(host.pauses.load(Relaxed), 9, "one between two polls");
+    }
+}
+
+#[test]
 fn time_points_come_in_order() {
     for start in STARTS.map(Seq::new) {
         let table = SignalTable::in_process(shape(start).traced(3));
@@ -443,13 +497,16 @@ fn a_proof_from_half_a_round_ago_reads_nothing() {
 
 /// A host whose clock stands still and which, when it is looked at, does something once.
 #[derive(Clone, Default)]
-struct Meddler(Arc<Mutex<Option<Meddling>>>);
+struct Meddler {
+    next: Arc<Mutex<Option<Meddling>>>,
+    pauses: Arc<AtomicU32>,
+}
 
 type Meddling = Box<dyn FnOnce() + Send>;
 
 impl Meddler {
     fn at_next_look(&self, meddling: impl FnOnce() + Send + 'static) {
-        *self.0.lock().unwrap() = Some(Box::new(meddling));
+        *self.next.lock().unwrap() = Some(Box::new(meddling));
     }
 }
 
@@ -461,14 +518,16 @@ impl fmt::Debug for Meddler {
 
 impl Host for Meddler {
     fn now(&self) -> Nanos {
-        let meddling = self.0.lock().unwrap().take();
+        let meddling = self.next.lock().unwrap().take();
         if let Some(meddling) = meddling {
             meddling();
         }
         Nanos(0)
     }
 
-    fn pause(&self, _time: Nanos) {}
+    fn pause(&self, _time: Nanos) {
+        self.pauses.fetch_add(1, Relaxed);
+    }
 
     fn yield_now(&self) {}
 
