@@ -81,6 +81,8 @@ pub(crate) enum BenchError {
     RawSilent {
         polls: u64,
     },
+    /// The two sides of a ping-pong lost count.
+    OutOfStep,
     Table(OpenError),
     Claim(ClaimError),
     Wait(WaitError),
@@ -113,6 +115,7 @@ impl fmt::Display for BenchError {
             Self::RawSilent { polls } => {
                 write!(f, "the bare ping-pong got no answer in {polls} polls")
             }
+            Self::OutOfStep => f.write_str("the two sides of the ping-pong lost count"),
             Self::Table(error) => error.fmt(f),
             Self::Claim(error) => error.fmt(f),
             Self::Wait(error) => error.fmt(f),

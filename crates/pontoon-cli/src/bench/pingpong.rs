@@ -1,14 +1,12 @@
 //! The two sides of a ping-pong over signal lines: by pontoon's verbs, and over the bare words.
 //!
 //! Both sides follow the same plan, so nobody tells the other what comes next. A side publishes on
-//! the lines of its own row and waits on those of the other's; each line has 128 bytes of its own,
-//! the rival's too.
+//! the lines of its own row and waits on those of the other's. Both ways go over the same lines.
 
 use std::time::Duration;
 
 use pontoon::signal::{
-    Bound, Host, LineRef, Nanos, Os, Publisher, Seq, SignalTable, SlotId, TableShape, WaitError,
-    Waiter,
+    Bound, Host, LineRef, Nanos, Os, Publisher, Seq, SignalTable, SlotId, TableShape, Waiter,
     shim::{AtomicU64, Ordering::*, spin_loop, sync},
 };
 
@@ -37,13 +35,13 @@ pub(crate) enum Raw {
     Hint,
 }
 
-const SIGNAL: u32 = 0;
-const RAW_SPIN: u32 = 1;
-const RAW_HINT: u32 = 2;
+/// Slots by which the sides call each other. How far a line is from two cores depends on where it
+/// lies, so the blocks go round over several.
+const CALLS: u32 = 8;
 /// When the pinging side published.
-const STAMP: u32 = 3;
+const STAMP: u32 = CALLS;
 /// How long the one-way trips of a block took in all, as the echoing side counted.
-const SUM: u32 = 4;
+const SUM: u32 = CALLS + 1;
 
 /// A table for two sides.
 pub(crate) const SHAPE: TableShape = TableShape::new(2, SUM + 1);
@@ -57,22 +55,22 @@ const RAW_HINTED_POLLS: u64 = 1 << 27;
 /// One side of the ping-pong.
 #[derive(Debug)]
 pub(crate) struct Side {
-    mine: Publisher,
-    theirs: Waiter,
-    bound: Bound,
-    /// Goes to sleep without a poll more than needed.
-    sleepy: Bound,
-    raw_spin: RawPair,
-    raw_hint: RawPair,
+    calls: Vec<Call>,
+    /// Blocks so far: the next one takes the next call.
+    blocks: usize,
     stamp: LineRef,
     sum: LineRef,
 }
 
+/// Two lines, one each way. Both ways of measuring use them, so that neither has the nearer ones.
 #[derive(Debug)]
-struct RawPair {
-    mine: LineRef,
-    theirs: LineRef,
-    at: u64,
+struct Call {
+    mine: Publisher,
+    theirs: Waiter,
+    my_line: LineRef,
+    their_line: LineRef,
+    /// Where both counters are between trips.
+    at: Seq,
 }
 
 impl Side {
@@ -82,21 +80,28 @@ impl Side {
     ///
     /// The row is taken or the table has another shape.
     pub(crate) fn claim(table: &SignalTable, me: u32) -> Result<Self, BenchError> {
-        let raw = |slot| {
-            let mine = table.line(SlotId::new(me, slot))?;
-            Ok::<_, BenchError>(RawPair { mine, theirs: table.line(SlotId::new(1 - me, slot))?, at: 0 })
+        let call = |slot| {
+            let (mine, theirs) = (SlotId::new(me, slot), SlotId::new(1 - me, slot));
+            Ok::<_, BenchError>(Call {
+                mine: table.publisher(mine)?,
+                theirs: table.waiter(theirs)?,
+                my_line: table.line(mine)?,
+                their_line: table.line(theirs)?,
+                at: Seq::new(0),
+            })
         };
-        let bound = Bound::within(PATIENCE);
         Ok(Self {
-            mine: table.publisher(SlotId::new(me, SIGNAL))?,
-            theirs: table.waiter(SlotId::new(1 - me, SIGNAL))?,
-            bound,
-            sleepy: bound.spinning(0).yielding(0),
-            raw_spin: raw(RAW_SPIN)?,
-            raw_hint: raw(RAW_HINT)?,
+            calls: (0..CALLS).map(call).collect::<Result<_, _>>()?,
+            blocks: 0,
             stamp: table.line(SlotId::new(0, STAMP))?,
             sum: table.line(SlotId::new(1, SUM))?,
         })
+    }
+
+    fn next_call(&mut self) -> (&mut Call, &AtomicU64, &AtomicU64) {
+        let index = self.blocks % self.calls.len();
+        self.blocks += 1;
+        (&mut self.calls[index], self.stamp.word(), self.sum.word())
     }
 
     /// A block of `trips` as the side that begins each. Gives nanoseconds a trip.
@@ -105,19 +110,20 @@ impl Side {
     ///
     /// The other side did not answer.
     pub(crate) fn ping(&mut self, kind: Kind, trips: u32) -> Result<f64, BenchError> {
+        let (call, stamp, sum) = self.next_call();
         let start = Os.now();
         match kind {
-            Kind::RoundTrip => self.ping_signal::<false>(trips)?,
-            Kind::OneWay | Kind::Wake => self.ping_signal::<true>(trips)?,
-            Kind::RawRoundTrip(Raw::Spin) => self.ping_raw_spin::<false>(trips)?,
-            Kind::RawOneWay(Raw::Spin) => self.ping_raw_spin::<true>(trips)?,
-            Kind::RawRoundTrip(Raw::Hint) => self.ping_raw_hint::<false>(trips)?,
-            Kind::RawOneWay(Raw::Hint) => self.ping_raw_hint::<true>(trips)?,
+            Kind::RoundTrip => call.ping::<false>(trips, stamp)?,
+            Kind::OneWay | Kind::Wake => call.ping::<true>(trips, stamp)?,
+            Kind::RawRoundTrip(Raw::Spin) => call.ping_raw::<false, false>(trips, stamp)?,
+            Kind::RawRoundTrip(Raw::Hint) => call.ping_raw::<false, true>(trips, stamp)?,
+            Kind::RawOneWay(Raw::Spin) => call.ping_raw::<true, false>(trips, stamp)?,
+            Kind::RawOneWay(Raw::Hint) => call.ping_raw::<true, true>(trips, stamp)?,
         }
         let spent = match kind {
             Kind::RoundTrip | Kind::RawRoundTrip(_) => Os.now().since(start).0,
             // The last answer published it.
-            Kind::OneWay | Kind::Wake | Kind::RawOneWay(_) => self.sum.word().load(Relaxed),
+            Kind::OneWay | Kind::Wake | Kind::RawOneWay(_) => sum.load(Relaxed),
         };
         Ok(spent as f64 / f64::from(trips))
     }
@@ -128,39 +134,19 @@ impl Side {
     ///
     /// The other side did not come.
     pub(crate) fn echo(&mut self, kind: Kind, trips: u32) -> Result<(), BenchError> {
+        let (call, stamp, sum) = self.next_call();
+        let bound = Bound::within(PATIENCE);
         match kind {
-            Kind::RoundTrip => self.echo_signal::<false>(trips, self.bound)?,
-            Kind::OneWay => self.echo_signal::<true>(trips, self.bound)?,
-            Kind::Wake => self.echo_signal::<true>(trips, self.sleepy)?,
-            Kind::RawRoundTrip(Raw::Spin) => self.echo_raw_spin::<false>(trips)?,
-            Kind::RawOneWay(Raw::Spin) => self.echo_raw_spin::<true>(trips)?,
-            Kind::RawRoundTrip(Raw::Hint) => self.echo_raw_hint::<false>(trips)?,
-            Kind::RawOneWay(Raw::Hint) => self.echo_raw_hint::<true>(trips)?,
-        }
-        Ok(())
-    }
-
-    fn ping_signal<const STAMPED: bool>(&mut self, trips: u32) -> Result<(), WaitError> {
-        for _ in 0..trips {
-            if STAMPED {
-                self.stamp.word().store(Os.now().0, Relaxed);
+            Kind::RoundTrip => call.echo::<false>(trips, bound, stamp, sum)?,
+            Kind::OneWay => call.echo::<true>(trips, bound, stamp, sum)?,
+            Kind::Wake => {
+                // Goes to sleep without a poll more than needed.
+                call.echo::<true>(trips, bound.spinning(0).yielding(0), stamp, sum)?;
             }
-            // Each answer brings the other side's counter to where this one's is.
-            let target = self.mine.pub_release(1);
-            self.theirs.wait_ge_bounded(target, self.bound)?.acq_fence();
-        }
-        Ok(())
-    }
-
-    fn echo_signal<const STAMPED: bool>(&mut self, trips: u32, bound: Bound) -> Result<(), WaitError> {
-        let mut sum = 0;
-        for _ in 0..trips {
-            self.theirs.wait_ge_bounded(self.mine.value() + 1, bound)?.acq_fence();
-            if STAMPED {
-                sum += since_stamp(&self.stamp);
-                self.sum.word().store(sum, Relaxed);
-            }
-            self.mine.pub_release(1);
+            Kind::RawRoundTrip(Raw::Spin) => call.echo_raw::<false, false>(trips, stamp, sum)?,
+            Kind::RawRoundTrip(Raw::Hint) => call.echo_raw::<false, true>(trips, stamp, sum)?,
+            Kind::RawOneWay(Raw::Spin) => call.echo_raw::<true, false>(trips, stamp, sum)?,
+            Kind::RawOneWay(Raw::Hint) => call.echo_raw::<true, true>(trips, stamp, sum)?,
         }
         Ok(())
     }
@@ -171,97 +157,125 @@ impl Side {
     ///
     /// The other side did not answer.
     pub(crate) fn ping_counting_polls(&mut self) -> Result<(u64, Nanos), BenchError> {
-        let target = self.mine.pub_release(1);
+        let call = self.next_call().0;
+        let target = call.announce()?;
         let start = Os.now();
         for polls in 1..=RAW_POLLS {
-            if let Some(observed) = self.theirs.try_wait(target)? {
+            if let Some(observed) = call.theirs.try_wait(target)? {
                 observed.acq_fence();
                 return Ok((polls, Os.now().since(start)));
             }
         }
-        Err(self.theirs.give_up(target, Os.now().since(start)).into())
+        Err(call.theirs.give_up(target, Os.now().since(start)).into())
     }
 
-    /// Answers `trips` round trips, each after `pace` of work.
+    /// Answers one round trip, after `pace` of work.
     ///
     /// # Errors
     ///
     /// The other side did not come.
-    pub(crate) fn echo_at_pace(&mut self, trips: u32, pace: Nanos) -> Result<(), BenchError> {
-        for _ in 0..trips {
-            let target = self.mine.value() + 1;
-            self.theirs.wait_ge_bounded(target, self.bound)?.acq_fence();
-            if pace > Nanos(0) {
-                let start = Os.now();
-                while Os.now().since(start) < pace {}
-            }
-            self.mine.pub_release(1);
+    pub(crate) fn echo_at_pace(&mut self, pace: Nanos) -> Result<(), BenchError> {
+        let call = self.next_call().0;
+        call.theirs.wait_ge_bounded(call.at + 1, Bound::within(PATIENCE))?.acq_fence();
+        if pace > Nanos(0) {
+            let start = Os.now();
+            while Os.now().since(start) < pace {}
         }
+        call.announce()?;
         Ok(())
     }
 
-    fn ping_raw_spin<const STAMPED: bool>(&mut self, trips: u32) -> Result<(), BenchError> {
-        self.raw_spin.ping::<STAMPED, false>(trips, &self.stamp)
-    }
-
-    fn ping_raw_hint<const STAMPED: bool>(&mut self, trips: u32) -> Result<(), BenchError> {
-        self.raw_hint.ping::<STAMPED, true>(trips, &self.stamp)
-    }
-
-    fn echo_raw_spin<const STAMPED: bool>(&mut self, trips: u32) -> Result<(), BenchError> {
-        self.raw_spin.echo::<STAMPED, false>(trips, &self.stamp, &self.sum)
-    }
-
-    fn echo_raw_hint<const STAMPED: bool>(&mut self, trips: u32) -> Result<(), BenchError> {
-        self.raw_hint.echo::<STAMPED, true>(trips, &self.stamp, &self.sum)
-    }
-
-    /// Leaves without ending the line, for the other side may still be reading it.
-    pub(crate) fn leave(self) -> Seq {
-        let at = self.mine.value();
-        self.mine.retire();
-        at
+    /// Leaves without ending the lines, for the other side may still be reading them.
+    pub(crate) fn leave(self) {
+        for call in self.calls {
+            call.mine.retire();
+        }
     }
 }
 
-fn since_stamp(stamp: &LineRef) -> u64 {
-    Os.now().since(Nanos(stamp.word().load(Relaxed))).0
+fn since(stamp: &AtomicU64) -> u64 {
+    Os.now().since(Nanos(stamp.load(Relaxed))).0
 }
 
-impl RawPair {
-    fn ping<const STAMPED: bool, const HINT: bool>(
+impl Call {
+    /// Moves this side's counter one on. The bare stores of a block before are unknown to the
+    /// publisher, so it is told where to.
+    #[inline(always)]
+    fn announce(&mut self) -> Result<Seq, BenchError> {
+        self.at = self.at + 1;
+        self.mine.pub_release_set(self.at).map_err(|_| BenchError::OutOfStep)?;
+        Ok(self.at)
+    }
+
+    fn ping<const STAMPED: bool>(
         &mut self,
         trips: u32,
-        stamp: &LineRef,
+        stamp: &AtomicU64,
     ) -> Result<(), BenchError> {
-        let (mine, theirs, stamp) = (self.mine.word(), self.theirs.word(), stamp.word());
+        let bound = Bound::within(PATIENCE);
         for _ in 0..trips {
-            self.at += 1;
             if STAMPED {
                 stamp.store(Os.now().0, Relaxed);
             }
-            raw_publish(mine, self.at);
-            raw_wait::<HINT>(theirs, self.at)?;
+            let target = self.announce()?;
+            self.theirs.wait_ge_bounded(target, bound)?.acq_fence();
         }
         Ok(())
     }
 
-    fn echo<const STAMPED: bool, const HINT: bool>(
+    fn echo<const STAMPED: bool>(
         &mut self,
         trips: u32,
-        stamp: &LineRef,
-        sum_line: &LineRef,
+        bound: Bound,
+        stamp: &AtomicU64,
+        sum: &AtomicU64,
     ) -> Result<(), BenchError> {
-        let (mine, theirs) = (self.mine.word(), self.theirs.word());
-        let mut sum = 0;
+        let mut total = 0;
         for _ in 0..trips {
-            self.at += 1;
-            raw_wait::<HINT>(theirs, self.at)?;
+            self.theirs.wait_ge_bounded(self.at + 1, bound)?.acq_fence();
             if STAMPED {
-                sum += since_stamp(stamp);
-                sum_line.word().store(sum, Relaxed);
+                total += since(stamp);
+                sum.store(total, Relaxed);
             }
-            raw_publish(mine, self.at);
+            self.announce()?;
+        }
+        Ok(())
+    }
+
+    fn ping_raw<const STAMPED: bool, const HINT: bool>(
+        &mut self,
+        trips: u32,
+        stamp: &AtomicU64,
+    ) -> Result<(), BenchError> {
+        let (mine, theirs) = (self.my_line.word(), self.their_line.word());
+        let from = self.at.get();
+        self.at = self.at + trips;
+        for at in from + 1..=from + u64::from(trips) {
+            if STAMPED {
+                stamp.store(Os.now().0, Relaxed);
+            }
+            raw_publish(mine, at);
+            raw_wait::<HINT>(theirs, at)?;
+        }
+        Ok(())
+    }
+
+    fn echo_raw<const STAMPED: bool, const HINT: bool>(
+        &mut self,
+        trips: u32,
+        stamp: &AtomicU64,
+        sum: &AtomicU64,
+    ) -> Result<(), BenchError> {
+        let (mine, theirs) = (self.my_line.word(), self.their_line.word());
+        let (from, mut total) = (self.at.get(), 0);
+        self.at = self.at + trips;
+        for at in from + 1..=from + u64::from(trips) {
+            raw_wait::<HINT>(theirs, at)?;
+            if STAMPED {
+                total += since(stamp);
+                sum.store(total, Relaxed);
+            }
+            raw_publish(mine, at);
         }
         Ok(())
     }

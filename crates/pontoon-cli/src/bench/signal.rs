@@ -46,10 +46,7 @@ fn order(round: u32) -> impl Iterator<Item = usize> {
     (0..kinds).map(move |offset| (round as usize + offset) % kinds)
 }
 
-pub(super) fn run<W: Write>(
-    options: &Options,
-    printer: &mut Printer<W>,
-) -> Result<(), BenchError> {
+pub(super) fn run<W: Write>(options: &Options, printer: &mut Printer<W>) -> Result<(), BenchError> {
     let Some(cpus) = CpuPair::usable()? else {
         return skip(printer, "signal", "a ping-pong needs two CPUs; this process may use one");
     };
