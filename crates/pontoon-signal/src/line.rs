@@ -9,9 +9,8 @@ use crate::{
 /// A counter with all that a waiter needs to know of it, in 128 bytes that no other counter shares.
 ///
 /// The layout is an ABI: devices and processes of other languages map it. One poll reads `value`
-/// and, on a miss, `abort`, which lie side by side. What publishers read and note at each publish
-/// lies in the other 64 bytes: beside `value` it would take the cache line from the waiters a
-/// second time. Publishers write; waiters write only `park`, and only when about to sleep.
+/// and, on a miss, `abort`, which lie side by side. Publishers write; waiters write only `park`,
+/// and only when about to sleep.
 ///
 /// Invariant L1: every field is an atomic, so any bytes a foreign writer leaves are a valid line;
 /// a line of zeros is a fresh one.
@@ -21,18 +20,11 @@ pub struct SignalLine {
     value: AtomicU64,
     abort: AtomicU64,
     producer: AtomicU64,
-    pid: AtomicU32,
-    claim: AtomicU32,
-    notes: Notes,
-}
-
-/// The half of a line that waiters do not poll.
-#[repr(C, align(64))]
-#[derive(Debug)]
-struct Notes {
     publishes: AtomicU64,
     last_publish: AtomicU64,
-    park: Park,
+    pub(crate) park: Park,
+    pid: AtomicU32,
+    claim: AtomicU32,
 }
 
 /// Size of a line in bytes: two 64-byte cache lines, which adjacent-line prefetchers fetch as one.
@@ -45,11 +37,11 @@ const _: () = {
     assert!(offset_of!(SignalLine, value) == 0);
     assert!(offset_of!(SignalLine, abort) == 8);
     assert!(offset_of!(SignalLine, producer) == 16);
-    assert!(offset_of!(SignalLine, pid) == 24);
-    assert!(offset_of!(SignalLine, claim) == 28);
-    assert!(offset_of!(SignalLine, notes.publishes) == 64);
-    assert!(offset_of!(SignalLine, notes.last_publish) == 72);
-    assert!(offset_of!(SignalLine, notes.park) == 80);
+    assert!(offset_of!(SignalLine, publishes) == 24);
+    assert!(offset_of!(SignalLine, last_publish) == 32);
+    assert!(offset_of!(SignalLine, park) == 40);
+    assert!(offset_of!(SignalLine, pid) == 44);
+    assert!(offset_of!(SignalLine, claim) == 48);
 };
 
 /// Who publishes on a line.
@@ -91,13 +83,11 @@ impl SignalLine {
             value: AtomicU64::new(start.get()),
             abort: AtomicU64::new(0),
             producer: AtomicU64::new(0),
+            publishes: AtomicU64::new(0),
+            last_publish: AtomicU64::new(0),
+            park: Park::new(),
             pid: AtomicU32::new(0),
             claim: AtomicU32::new(FREE),
-            notes: Notes {
-                publishes: AtomicU64::new(0),
-                last_publish: AtomicU64::new(0),
-                park: Park::new(),
-            },
         }
     }
 
@@ -117,12 +107,6 @@ impl SignalLine {
             },
         };
         Seq::new(value)
-    }
-
-    /// Where its waiters sleep.
-    #[inline]
-    pub(crate) fn park(&self) -> &Park {
-        &self.notes.park
     }
 
     /// The bare counter word, for comparisons with a protocol-free ping-pong.
@@ -151,7 +135,7 @@ impl SignalLine {
     /// Notes who published last and when, for diagnosis only: nothing is ordered by it.
     #[inline]
     pub(crate) fn note_publish_sole(&self, publishes: u64, at: Option<Nanos>) {
-        self.notes.publishes.store(publishes, Relaxed);
+        self.publishes.store(publishes, Relaxed);
         if let Some(at) = at {
             self.note_time(at);
         }
@@ -160,7 +144,7 @@ impl SignalLine {
     /// As [`note_publish_sole`](Self::note_publish_sole), where others publish too.
     #[inline]
     pub(crate) fn note_publish_shared(&self, at: Option<Nanos>) {
-        self.notes.publishes.fetch_add(1, Relaxed);
+        self.publishes.fetch_add(1, Relaxed);
         if let Some(at) = at {
             self.note_time(at);
         }
@@ -169,7 +153,7 @@ impl SignalLine {
     /// Notes the time of a publish.
     #[inline]
     pub(crate) fn note_time(&self, at: Nanos) {
-        self.notes.last_publish.store(at.0, Relaxed);
+        self.last_publish.store(at.0, Relaxed);
     }
 
     /// Makes the producer's writes before the observed value visible to the caller.
@@ -211,12 +195,12 @@ impl SignalLine {
 
     /// How many publishes there were, over all generations.
     pub fn publishes(&self) -> u64 {
-        self.notes.publishes.load(Relaxed)
+        self.publishes.load(Relaxed)
     }
 
     /// When the last publish was, or `None` if there was none.
     pub fn last_publish(&self) -> Option<Nanos> {
-        match self.notes.last_publish.load(Relaxed) {
+        match self.last_publish.load(Relaxed) {
             0 => None,
             at => Some(Nanos(at)),
         }
@@ -272,7 +256,7 @@ impl SignalLine {
             if let Some(ending) = ending
                 && self.end(ending)
             {
-                self.notes.park.notify();
+                self.park.notify();
             }
             let _ = self.claim.compare_exchange(SHARED, FREE, order, Relaxed);
         }

@@ -62,7 +62,7 @@ impl<H: Host> Publisher<H> {
             self.line.note_time(self.host.now());
         }
         self.line.publish_sole(value);
-        self.line.park().notify();
+        self.line.park.notify();
         // After the announcement, not before: reading the clock would delay every waiter. What a
         // time-out reports can be one publish old for as long as these two stores take.
         let at = if self.traced { None } else { Some(self.host.now()) };
@@ -129,7 +129,7 @@ impl<H: Host> SharedPublisher<H> {
             self.line.note_time(self.host.now());
         }
         let value = self.line.publish_shared(n);
-        self.line.park().notify();
+        self.line.park.notify();
         let at = if self.traced { None } else { Some(self.host.now()) };
         self.line.note_publish_shared(at);
         value

@@ -202,7 +202,7 @@ impl<H: Host> SignalTable<H> {
     pub fn end_all(&self, ending: Ending) {
         for line in self.lines.iter() {
             if line.end(ending) {
-                line.park().notify();
+                line.park.notify();
             }
         }
     }
@@ -276,7 +276,7 @@ impl LineRef {
     pub(crate) fn end_and_wake(&self, ending: Ending) -> bool {
         let first = self.end(ending);
         if first {
-            self.park().notify();
+            self.park.notify();
         }
         first
     }

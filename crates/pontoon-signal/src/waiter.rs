@@ -112,7 +112,7 @@ impl<H: Host> Waiter<H> {
 
     #[cold]
     fn sleep(&self, target: Seq, at_most: Nanos) {
-        let park = &self.line.park();
+        let park = &self.line.park;
         let seen = park.announce();
         if matches!(self.poll(target), Poll::NotYet) {
             self.host.sleep(Sleeper { park, seen }, at_most);
