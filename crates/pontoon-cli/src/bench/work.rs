@@ -14,7 +14,7 @@ pub(super) fn fill(words: &mut [u64], seed: u64, first: u64) {
     let mut counter = start;
     for word in words {
         counter = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        *word = mix(mix(counter));
+        *word = mix(counter);
     }
 }
 
