@@ -81,6 +81,8 @@ pub(crate) enum BenchError {
     RawSilent {
         polls: u64,
     },
+    /// A condition variable of the rival's was not notified in time.
+    LockSilent,
     /// The two sides of a ping-pong lost count.
     OutOfStep,
     Table(OpenError),
@@ -115,6 +117,7 @@ impl fmt::Display for BenchError {
             Self::RawSilent { polls } => {
                 write!(f, "the bare ping-pong got no answer in {polls} polls")
             }
+            Self::LockSilent => f.write_str("the locked queue moved no batch for too long"),
             Self::OutOfStep => f.write_str("the two sides of the ping-pong lost count"),
             Self::Table(error) => error.fmt(f),
             Self::Claim(error) => error.fmt(f),
