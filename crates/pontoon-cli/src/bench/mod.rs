@@ -9,6 +9,7 @@ mod handoff;
 pub(crate) mod pin;
 pub(crate) mod pingpong;
 pub(crate) mod process;
+pub(crate) mod sides;
 mod signal;
 mod work;
 

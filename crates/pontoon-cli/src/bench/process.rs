@@ -5,7 +5,6 @@ use std::{
     io::stdin,
     os::fd::AsFd,
     process::{Child, Command, ExitStatus, Stdio},
-    time::Duration,
 };
 
 use pontoon::signal::{Nanos, SignalTable};
@@ -121,6 +120,3 @@ pub(crate) fn peer(args: &PeerArgs) -> Result<(), BenchError> {
     side.leave();
     Ok(())
 }
-
-/// Long enough that the other side has gone to sleep.
-pub(crate) const ASLEEP: Duration = Duration::from_micros(300);

@@ -8,16 +8,15 @@
 //! One way is the time from a clock read before the publish to a clock read after the fence, with
 //! the first of them as the payload; one reading of the clock is part of it, for the rival too.
 
-use std::{io::Write, thread};
-
-use pontoon::signal::SignalTable;
+use std::io::Write;
 
 use super::{
     BenchError, Options,
-    pin::{CpuPair, pin_to},
-    pingpong::{Kind, Raw, SHAPE, Side},
+    pin::CpuPair,
+    pingpong::{Kind, Raw, Side},
     print, print_ratio,
-    process::{Peer, Task},
+    process::Task,
+    sides::{between_processes, between_threads},
     skip,
 };
 use crate::figures::{Printer, Samples, Unit};
@@ -51,41 +50,11 @@ pub(super) fn run<W: Write>(options: &Options, printer: &mut Printer<W>) -> Resu
         return skip(printer, "signal", "a ping-pong needs two CPUs; this process may use one");
     };
     let rounds = rounds(options);
-    report(printer, "thread", &between_threads(cpus, rounds)?)?;
-    report(printer, "process", &between_processes(cpus, rounds)?)
-}
-
-fn between_threads(cpus: CpuPair, rounds: u32) -> Result<Vec<Samples>, BenchError> {
-    let table = SignalTable::in_process(SHAPE);
-    let (mut near, mut far) = (Side::claim(&table, 0)?, Side::claim(&table, 1)?);
-    thread::scope(|scope| {
-        let echoing = scope.spawn(move || {
-            pin_to(cpus.far)?;
-            echo(&mut far, rounds, TRIPS)
-        });
-        let pinging = scope.spawn(move || {
-            pin_to(cpus.near)?;
-            ping(&mut near, rounds, TRIPS)
-        });
-        let measured = pinging.join().map_err(|_| BenchError::Panicked)?;
-        echoing.join().map_err(|_| BenchError::Panicked)??;
-        measured
-    })
-}
-
-fn between_processes(cpus: CpuPair, rounds: u32) -> Result<Vec<Samples>, BenchError> {
-    let table = SignalTable::shared(SHAPE)?;
-    let mut near = Side::claim(&table, 0)?;
-    let peer = Peer::start(&table, cpus.far, Task::Signal { rounds, trips: TRIPS })?;
-    // A thread of its own, so that the caller's stays where it may run.
-    let measured = thread::scope(|scope| {
-        let pinging = scope.spawn(move || {
-            pin_to(cpus.near)?;
-            ping(&mut near, rounds, TRIPS)
-        });
-        pinging.join().map_err(|_| BenchError::Panicked)?
-    });
-    peer.finish(measured)
+    let pinging = |side: &mut Side| ping(side, rounds, TRIPS);
+    let threads = between_threads(cpus, pinging, |side| echo(side, rounds, TRIPS))?;
+    report(printer, "thread", &threads)?;
+    let task = Task::Signal { rounds, trips: TRIPS };
+    report(printer, "process", &between_processes(cpus, pinging, task)?)
 }
 
 /// Begins the trips; the samples of each kind in nanoseconds a trip.
@@ -171,14 +140,14 @@ mod tests {
 
     #[test]
     fn both_sides_follow_one_plan() {
-        let table = SignalTable::in_process(SHAPE);
-        let (mut near, mut far) =
-            (Side::claim(&table, 0).expect("free"), Side::claim(&table, 1).expect("free"));
-        thread::scope(|scope| {
-            scope.spawn(move || echo(&mut far, 3, 2).expect("answered"));
-            let samples = ping(&mut near, 3, 2).expect("measured");
-            assert_eq!(samples.len(), KINDS.len());
-            assert!(samples.iter().all(|samples| samples.rounds() == 3));
-        });
+        // On one CPU the bare rival would spin a whole time slice for every trip.
+        let Some(cpus) = CpuPair::usable().expect("asked") else {
+            println!("skipped: it needs two CPUs, and this process may use one");
+            return;
+        };
+        let samples = between_threads(cpus, |side| ping(side, 3, 2), |side| echo(side, 3, 2));
+        let samples = samples.expect("measured");
+        assert_eq!(samples.len(), KINDS.len());
+        assert!(samples.iter().all(|samples| samples.rounds() == 3));
     }
 }
