@@ -11,6 +11,7 @@
 use std::{
     collections::VecDeque,
     io::Write,
+    num::NonZero,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -127,7 +128,7 @@ fn new_batch() -> Batch {
 }
 
 fn by_signals(producers: usize, batches: usize) -> Result<u64, BenchError> {
-    let bound = Bound::within(PATIENCE);
+    let bound = bound(producers);
     let pairs = (0..producers).map(|_| DoubleBuffer::new((0..BUFFERS).map(|_| new_batch())));
     let (writers, readers): (Vec<_>, Vec<_>) = pairs.unzip();
     thread::scope(|scope| {
@@ -148,6 +149,16 @@ fn by_signals(producers: usize, batches: usize) -> Result<u64, BenchError> {
         }
         Ok(sum?)
     })
+}
+
+/// With more threads than CPUs a wait that spins keeps another thread from working, so there it
+/// soon gives way.
+fn bound(producers: usize) -> Bound {
+    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    match Bound::within(PATIENCE) {
+        bound if producers < cpus => bound,
+        bound => bound.spinning(64).yielding(4),
+    }
 }
 
 fn produce(
