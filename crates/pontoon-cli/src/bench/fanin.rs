@@ -11,7 +11,6 @@
 use std::{
     collections::VecDeque,
     io::Write,
-    num::NonZero,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -32,6 +31,9 @@ const BATCH_WORDS: usize = (64 << 10) / 8;
 const PRODUCERS: [usize; 3] = [1, 2, 4];
 /// Buffers of each producer.
 const BUFFERS: usize = 2;
+/// Polls before a wait gives way, for any number of producers. Few: where threads outnumber the
+/// CPUs, a wait that spins keeps from working whom it waits for.
+const SPIN: u32 = 64;
 /// The longest that anyone waits for a buffer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -128,7 +130,7 @@ fn new_batch() -> Batch {
 }
 
 fn by_signals(producers: usize, batches: usize) -> Result<u64, BenchError> {
-    let bound = bound(producers);
+    let bound = Bound::within(PATIENCE).spinning(SPIN);
     let pairs = (0..producers).map(|_| DoubleBuffer::new((0..BUFFERS).map(|_| new_batch())));
     let (writers, readers): (Vec<_>, Vec<_>) = pairs.unzip();
     thread::scope(|scope| {
@@ -149,16 +151,6 @@ fn by_signals(producers: usize, batches: usize) -> Result<u64, BenchError> {
         }
         Ok(sum?)
     })
-}
-
-/// With more threads than CPUs a wait that spins keeps another thread from working, so there it
-/// soon gives way.
-fn bound(producers: usize) -> Bound {
-    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
-    match Bound::within(PATIENCE) {
-        bound if producers < cpus => bound,
-        bound => bound.spinning(64).yielding(4),
-    }
 }
 
 fn produce(
