@@ -7,7 +7,6 @@ use std::{
     fs::File,
     io::{self, Read},
     path::{Path as FilePath, PathBuf},
-    string::String,
     sync::OnceLock,
     vec::Vec,
 };
@@ -293,7 +292,11 @@ impl core::error::Error for ProfileError {}
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::{format, string::ToString, vec};
+    use std::{
+        format,
+        string::{String, ToString},
+        vec,
+    };
 
     const GOOD: &str = "version 1\nthread.spin 1\nthread.yields 2\nthread.deadline_ns 3\n\
                         process.spin 4\nprocess.yields 5\nprocess.deadline_ns 6\n";

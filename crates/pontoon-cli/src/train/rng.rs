@@ -98,7 +98,7 @@ mod tests {
         sorted.sort_unstable();
         assert_eq!(sorted, (0..100).collect::<Vec<_>>());
         assert_ne!(order, sorted);
-        assert_eq!(SplitMix64::open(7, Stream::Order, &[0]).permutation(0), []);
+        assert_eq!(SplitMix64::open(7, Stream::Order, &[0]).permutation(0), [0; 0]);
     }
 
     #[test]
