@@ -291,7 +291,7 @@ fn settle<'w, H: Host>(
             let Wait { waiter, target } = member(round.first_open.unwrap_or(0));
             return Err(waiter.failed(waiter.timed_out(target, &budget)));
         }
-        match budget.missed() {
+        match budget.missed(1) {
             Next::Poll => {}
             Next::Sleep(at_most) => sleep(host, &round, &member, at_most),
             Next::GiveUp => last_look = true,
