@@ -1,14 +1,19 @@
 //! The `pontoon` command.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod doctor;
 mod duration;
 mod figures;
 mod train;
+mod tune;
 
-use std::process::ExitCode;
+use std::{error::Error, io, process::ExitCode};
 
 use clap::{Parser, Subcommand, error::ErrorKind};
+
+use bench::{BenchError, Which, process::PeerArgs};
+use figures::{Format, Printer, closed_pipe_is_no_fault};
 
 /// Lets code on different devices hand data to each other in the right order.
 #[derive(Debug, Parser)]
@@ -21,12 +26,28 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Train(train::Options),
+    /// Measures what handing data over costs, beside what it would cost otherwise.
+    Bench {
+        /// What to measure.
+        #[arg(value_enum, default_value = "all")]
+        which: Which,
+        /// Prints one JSON object a line.
+        #[arg(long)]
+        json: bool,
+        /// A third of the rounds.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Measures how long waits take here, and chooses bounds for them.
+    Tune(tune::Args),
     /// Tells what this machine has, what each part is for and how to get what is missing.
     Doctor {
         /// Prints one JSON object a line.
         #[arg(long)]
         json: bool,
     },
+    #[command(name = bench::process::COMMAND, hide = true)]
+    BenchPeer(PeerArgs),
 }
 
 /// The user asked for something impossible.
@@ -41,14 +62,31 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Train(options) => match train::run(&options) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, if error.is_bad_input() { BAD_INPUT } else { FAILED }),
+            Err(error) if error.is_bad_input() => fail(&error, BAD_INPUT),
+            other => exit(other),
         },
+        Command::Bench { which, json, quick } => {
+            let format = if json { Format::Json } else { Format::Table };
+            let mut printer = Printer::new(io::stdout().lock(), format);
+            match bench::run(which, &bench::Options { quick }, &mut printer) {
+                Err(BenchError::Output(error)) => exit(closed_pipe_is_no_fault(Err(error))),
+                other => exit(other),
+            }
+        }
+        Command::Tune(args) => exit(tune::run(&args, &mut io::stdout().lock())),
         Command::Doctor { json } => doctor::run(json).unwrap_or_else(|error| fail(&error, FAILED)),
+        Command::BenchPeer(args) => exit(bench::process::peer(&args)),
     }
 }
 
-fn fail(error: &dyn std::error::Error, status: u8) -> ExitCode {
+fn exit<E: Error>(result: Result<(), E>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, FAILED),
+    }
+}
+
+fn fail(error: &dyn Error, status: u8) -> ExitCode {
     eprintln!("error: {error}");
     ExitCode::from(status)
 }

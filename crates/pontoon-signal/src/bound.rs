@@ -160,10 +160,31 @@ impl<'h, H: Host> Budget<'h, H> {
         Self { host, bound, polls: 0, yields: 0, started: None }
     }
 
-    /// Called after each poll that missed: passes the time, or says that none is left.
+    /// How many polls may follow each other before [`missed`](Self::missed) has anything to do.
+    /// A loop over so many keeps its count in a register, which a waiter notices.
     #[inline]
-    pub(crate) fn missed(&mut self) -> Next {
-        self.polls += 1;
+    pub(crate) fn burst(&self) -> u64 {
+        // loom must see that a spinning thread lets others run.
+        if cfg!(pontoon_loom) {
+            return 1;
+        }
+        let to_look = POLLS_A_LOOK - self.polls % POLLS_A_LOOK;
+        let spinning = u64::from(self.bound.spin).saturating_sub(self.polls);
+        to_look.min(self.bound.tries - self.polls).min(spinning).max(1)
+    }
+
+    /// Counts `polls` that missed before one that did not, less than a burst: what comes after may
+    /// share the budget.
+    #[inline]
+    pub(crate) fn passed(&mut self, polls: u64) {
+        self.polls += polls;
+    }
+
+    /// Called after `polls` that missed, a burst at most: passes the time, or says that none is
+    /// left.
+    #[inline]
+    pub(crate) fn missed(&mut self, polls: u64) -> Next {
+        self.polls += polls;
         if self.polls >= self.bound.tries {
             return Next::GiveUp;
         }
@@ -216,8 +237,65 @@ impl<'h, H: Host> Budget<'h, H> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bound, ZeroBound};
-    use std::time::Duration;
+    use super::{Bound, Budget, Next, ZeroBound};
+    use crate::{
+        Host, Nanos,
+        host::Sleeper,
+        shim::{AtomicU64, Ordering::Relaxed},
+    };
+    use proptest::prelude::*;
+    use std::{sync::Arc, time::Duration, vec::Vec};
+
+    /// A clock that goes on by a nanosecond with every look at it.
+    #[derive(Clone)]
+    struct Looks(Arc<AtomicU64>);
+
+    impl Host for Looks {
+        fn now(&self) -> Nanos {
+            Nanos(self.0.fetch_add(1, Relaxed))
+        }
+
+        fn pause(&self, _: Nanos) {}
+
+        fn yield_now(&self) {}
+
+        fn sleep(&self, _: Sleeper<'_>, _: Nanos) {}
+
+        fn sleep_any<'a>(&self, _: impl Iterator<Item = Sleeper<'a>>, _: Nanos) {}
+    }
+
+    /// At which polls a wait that misses for ever looks at the clock, and after how many it ends.
+    fn course(bound: Bound, bursts: bool) -> (Vec<u64>, u64) {
+        let host = Looks(Arc::new(AtomicU64::new(0)));
+        let mut budget = Budget::new(&host, bound);
+        let mut looks = Vec::new();
+        loop {
+            let before = host.0.load(Relaxed);
+            let burst = if bursts { budget.burst() } else { 1 };
+            let next = budget.missed(burst);
+            if host.0.load(Relaxed) != before {
+                looks.push(budget.polls());
+            }
+            if matches!(next, Next::GiveUp) {
+                return (looks, budget.polls());
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn bursts_change_neither_the_looks_nor_the_end(
+            tries in prop_oneof![1u64..400, Just(u64::MAX)],
+            deadline in 1u64..60,
+            spin in 0u32..300,
+            yields in 0u32..9,
+        ) {
+            let deadline = Duration::from_nanos(deadline);
+            let bound = Bound::fixed(tries, Duration::ZERO, deadline).unwrap();
+            let bound = bound.spinning(spin).yielding(yields);
+            prop_assert_eq!(course(bound, true), course(bound, false));
+        }
+    }
 
     #[test]
     fn a_bound_of_zero_is_refused_by_name() {

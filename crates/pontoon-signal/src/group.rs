@@ -295,7 +295,7 @@ fn settle<'w, H: Host>(
                 Err(_) => continue,
             }
         }
-        match budget.missed() {
+        match budget.missed(1) {
             Next::Poll => {}
             Next::Sleep(at_most) => sleep(host, &round, &member, at_most),
             Next::GiveUp => last_look = true,

@@ -39,6 +39,8 @@ mod seq;
 pub mod shim;
 mod table;
 mod trace;
+#[cfg(feature = "std")]
+mod tuned;
 mod waiter;
 
 pub use barrier::Barrier;
@@ -63,4 +65,6 @@ pub use publisher::{BehindCounter, ClaimError, Publisher, SharedPublisher};
 pub use seq::Seq;
 pub use table::{LineRef, SignalTable};
 pub use trace::TimePoints;
+#[cfg(feature = "std")]
+pub use tuned::{Path, Profile, ProfileError, Tuned};
 pub use waiter::{Acquired, Observed, Slot, Waiter};

@@ -94,12 +94,18 @@ impl<H: Host> Waiter<H> {
         budget: &mut Budget<'_, H>,
     ) -> Result<Seq, WaitError> {
         loop {
-            match self.poll(target) {
-                Poll::Reached(value) => return Ok(value),
-                Poll::Ended(error) => return Err(self.failed(error)),
-                Poll::NotYet => {}
+            let burst = budget.burst();
+            for missed in 0..burst {
+                match self.poll(target) {
+                    Poll::Reached(value) => {
+                        budget.passed(missed);
+                        return Ok(value);
+                    }
+                    Poll::Ended(error) => return Err(self.failed(error)),
+                    Poll::NotYet => {}
+                }
             }
-            match budget.missed() {
+            match budget.missed(burst) {
                 Next::Poll => {}
                 Next::Sleep(at_most) => self.sleep(target, at_most),
                 Next::GiveUp => return self.last_look(target, budget),

@@ -1,0 +1,511 @@
+//! `bench handoff`: a batch from device A to device B while A is busy with other work too.
+//!
+//! A produces 64 MiB in chunks and B consumes them; an unrelated queue of A is busy for 0, 1, 2
+//! and 4 times the producing time, with kernels that sleep, so that it holds its queue and no host
+//! core. The ways differ in nothing but how the hand-over is ordered:
+//!
+//! - `device`: B gets its commands after `synchronize` of A, which waits for the unrelated queue;
+//! - `lock`: the batch is in a mutex, which a kernel holds while it writes or reads a chunk, with a
+//!   condition variable by which the consumer waits for its chunk;
+//! - `signals`: B's queue waits, chunk by chunk, for the completions of A's.
+//!
+//! One lock over the batch is what `lock` means; with a lock a chunk it would be a hand-made
+//! signal.
+//!
+//! `ideal` is full overlap and one chunk that cannot overlap: max(P, C) + min(P, C) / chunks. P
+//! and C, the producing and the consuming by themselves, are measured in the same rounds twice:
+//! `alone`, with the other device idle, and `loaded`, with the other device at its own part on
+//! another region at the same time and nothing between the two ordered. The ratio is to `alone`:
+//! it is the stricter one, for it counts against pontoon what two busy cores of one machine take
+//! from each other.
+
+use std::{
+    io::Write,
+    ops::Range,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use pontoon::{
+    cpu::{Context, CpuDevice, CpuQueue, CpuSpec, Kernel, Region},
+    hal::{Access, Accesses, Command, CommandOf, Device, Engine, Memory, Queue, SubmitError},
+    signal::{Bound, Host, Nanos, Os, Rank, Seq},
+};
+
+use super::{
+    BenchError, Options, print, print_ratio,
+    work::{checksum, fill},
+};
+use crate::figures::{Printer, Samples, Unit};
+
+const CHUNKS: usize = 64;
+const CHUNK_WORDS: usize = (1 << 20) / 8;
+const CHUNK_BYTES: usize = CHUNK_WORDS * 8;
+const BATCH_BYTES: usize = CHUNKS * CHUNK_BYTES;
+const CHECKSUM_BYTES: usize = 8;
+/// How long the unrelated queue is busy, in producing times.
+const UNRELATED: [u32; 4] = [0, 1, 2, 4];
+/// The kernels in which the unrelated queue spends that time.
+const UNRELATED_KERNELS: u32 = 4;
+/// Different contents, so that a batch left over from a round before is noticed.
+const SEEDS: u64 = 5;
+/// The longest that anything here may take before the measurement gives up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Device,
+    Lock,
+    Signals,
+}
+
+const WAYS: [Way; 3] = [Way::Device, Way::Lock, Way::Signals];
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Lock => "lock",
+            Self::Signals => "signals",
+        }
+    }
+}
+
+/// The ways in the order of `round`: each is first, second and last equally often.
+fn order(round: usize) -> impl Iterator<Item = usize> {
+    (0..WAYS.len()).map(move |offset| (round + offset) % WAYS.len())
+}
+
+/// How many rounds, and how long after the start no further one begins.
+struct Rounds {
+    least: usize,
+    most: usize,
+    time: Duration,
+}
+
+fn rounds(options: &Options) -> Rounds {
+    if options.quick {
+        Rounds { least: 3, most: 5, time: Duration::from_secs(6) }
+    } else {
+        Rounds { least: 7, most: 21, time: Duration::from_secs(18) }
+    }
+}
+
+/// Milliseconds of `chunks` chunks handed over with full overlap, of parts in milliseconds.
+fn ideal(produce: f64, consume: f64, chunks: usize) -> f64 {
+    produce.max(consume) + produce.min(consume) / chunks as f64
+}
+
+pub(super) fn run<W: Write>(options: &Options, printer: &mut Printer<W>) -> Result<(), BenchError> {
+    let mut rig = Rig::open()?;
+    let measured = measure(&mut rig, &rounds(options))?;
+    for (index, unrelated) in UNRELATED.into_iter().enumerate() {
+        for (way, samples) in WAYS.into_iter().zip(&measured.ways[index]) {
+            let name = format!("handoff/{}/unrelated{unrelated}", way.name());
+            print(printer, name, Unit::Ms, samples)?;
+        }
+    }
+    print(printer, "handoff/produce/alone", Unit::Ms, &measured.produce_alone)?;
+    print(printer, "handoff/consume/alone", Unit::Ms, &measured.consume_alone)?;
+    print(printer, "handoff/ideal/alone", Unit::Ms, &measured.ideal_alone)?;
+    print(printer, "handoff/ideal/loaded", Unit::Ms, &measured.ideal_loaded)?;
+    let [quiet, _, twice, _] = &measured.ways;
+    let [_, lock, signals] = quiet;
+    print_ratio(printer, "handoff/ratio/ideal", signals, &measured.ideal_alone)?;
+    print_ratio(printer, "handoff/ratio/ideal/loaded", signals, &measured.ideal_loaded)?;
+    print_ratio(printer, "handoff/ratio/lock", lock, signals)?;
+    let [device, _, signals] = twice;
+    print_ratio(printer, "handoff/ratio/device", device, signals)
+}
+
+/// Milliseconds of every round.
+#[derive(Default)]
+struct Measured {
+    /// By the index in [`UNRELATED`], then by that in [`WAYS`].
+    ways: [[Samples; WAYS.len()]; UNRELATED.len()],
+    produce_alone: Samples,
+    consume_alone: Samples,
+    ideal_alone: Samples,
+    ideal_loaded: Samples,
+}
+
+fn measure(rig: &mut Rig, rounds: &Rounds) -> Result<Measured, BenchError> {
+    let mut measured = Measured::default();
+    // The first run of each way touches what is new; the parts tell how long to be busy for.
+    for way in WAYS {
+        rig.hand_over(way, Duration::ZERO)?;
+    }
+    let mut calibration = Samples::default();
+    for _ in 0..3 {
+        calibration.push(rig.produce()?)?;
+        rig.consume()?;
+    }
+    let produce = calibration.figure("", Unit::Ms).map_or(1.0, |figure| figure.median);
+    let produce = Duration::from_secs_f64(produce / 1e3);
+    let started = Instant::now();
+    for round in 0..rounds.most {
+        if round >= rounds.least && started.elapsed() > rounds.time {
+            break;
+        }
+        let (p, c) = (rig.produce()?, rig.consume()?);
+        measured.produce_alone.push(p)?;
+        measured.consume_alone.push(c)?;
+        measured.ideal_alone.push(ideal(p, c, CHUNKS))?;
+        let (p, c) = rig.both()?;
+        measured.ideal_loaded.push(ideal(p, c, CHUNKS))?;
+        for (index, unrelated) in UNRELATED.into_iter().enumerate() {
+            for way in order(round) {
+                let ms = rig.hand_over(WAYS[way], produce * unrelated)?;
+                measured.ways[index][way].push(ms)?;
+            }
+        }
+    }
+    Ok(measured)
+}
+
+/// The batch of the `lock` way.
+struct Locked {
+    words: Vec<u64>,
+    /// Chunks written in this run.
+    written: usize,
+}
+
+/// Two devices, their queues and what they work on.
+struct Rig {
+    a: CpuDevice,
+    /// Kept open: its queue is.
+    _b: CpuDevice,
+    producer: CpuQueue,
+    unrelated: CpuQueue,
+    consumer: CpuQueue,
+    batch: Region,
+    /// What B consumes while A produces `batch`, in the measurement of the loaded parts.
+    other: Region,
+    other_seed: u64,
+    checksums: Region,
+    locked: Arc<(Mutex<Locked>, Condvar)>,
+    kernels: Kernels,
+    /// By seed, then by chunk.
+    expected: Vec<Vec<u64>>,
+    runs: u64,
+}
+
+struct Kernels {
+    produce: Kernel,
+    consume: Kernel,
+    produce_locked: Kernel,
+    consume_locked: Kernel,
+    sleep: Kernel,
+}
+
+impl Rig {
+    fn open() -> Result<Self, BenchError> {
+        let a = CpuDevice::open(Rank(0), CpuSpec { units: 2, depth: 256, ..CpuSpec::default() })?;
+        let b = CpuDevice::open(Rank(1), CpuSpec { units: 1, depth: 256, ..CpuSpec::default() })?;
+        let producer = a.open_queue(Engine::Compute, "producer")?;
+        let unrelated = a.open_queue(Engine::Compute, "unrelated")?;
+        let consumer = b.open_queue(Engine::Compute, "consumer")?;
+        let (batch, other) = (a.allocate(BATCH_BYTES)?, a.allocate(BATCH_BYTES)?);
+        let checksums = b.allocate(CHUNKS * CHECKSUM_BYTES)?;
+        let words = vec![1; CHUNKS * CHUNK_WORDS];
+        let locked = Arc::new((Mutex::new(Locked { words, written: 0 }), Condvar::new()));
+        let kernels = Kernels::over(&locked);
+        let mut rig = Self {
+            a,
+            _b: b,
+            producer,
+            unrelated,
+            consumer,
+            batch,
+            other,
+            other_seed: 0,
+            checksums,
+            locked,
+            kernels,
+            expected: expected(),
+            runs: 0,
+        };
+        let other = rig.other.clone();
+        let done = rig.submit_producing(&other, 0)?;
+        wait(&rig.producer, done)?;
+        Ok(rig)
+    }
+
+    /// One batch handed over: milliseconds from the first command until all is consumed.
+    fn hand_over(&mut self, way: Way, unrelated: Duration) -> Result<f64, BenchError> {
+        let seed = self.next_seed();
+        lock(&self.locked.0).written = 0;
+        let batch = self.batch.clone();
+        let mut busy = None;
+        if !unrelated.is_zero() {
+            for _ in 0..UNRELATED_KERNELS {
+                let ns = (unrelated / UNRELATED_KERNELS).as_nanos() as u64;
+                let sleep = launch("unrelated", &self.kernels.sleep, [], [ns]);
+                busy = Some(submit(&mut self.unrelated, sleep)?);
+            }
+        }
+        let start = Os.now();
+        match way {
+            Way::Device => {
+                self.submit_producing(&batch, seed)?;
+                self.a.synchronize(Bound::within(PATIENCE))?;
+                let done = self.submit_consuming(&batch, None)?;
+                wait(&self.consumer, done)?;
+            }
+            Way::Lock => {
+                let done = self.submit_locked(seed)?;
+                wait(&self.consumer, done)?;
+            }
+            Way::Signals => {
+                let first = self.producer.submitted() + 1;
+                self.submit_producing(&batch, seed)?;
+                let done = self.submit_consuming(&batch, Some(first))?;
+                wait(&self.consumer, done)?;
+            }
+        }
+        let ms = ms(Os.now().since(start));
+        self.check(way.name(), seed)?;
+        if let Some(busy) = busy {
+            wait(&self.unrelated, busy)?;
+        }
+        Ok(ms)
+    }
+
+    /// The producing alone, in milliseconds.
+    fn produce(&mut self) -> Result<f64, BenchError> {
+        let seed = self.next_seed();
+        let batch = self.batch.clone();
+        let start = Os.now();
+        let done = self.submit_producing(&batch, seed)?;
+        wait(&self.producer, done)?;
+        Ok(ms(Os.now().since(start)))
+    }
+
+    /// The consuming alone of what was produced last, in milliseconds.
+    fn consume(&mut self) -> Result<f64, BenchError> {
+        let batch = self.batch.clone();
+        let start = Os.now();
+        let done = self.submit_consuming(&batch, None)?;
+        wait(&self.consumer, done)?;
+        let ms = ms(Os.now().since(start));
+        self.check("consuming alone", self.runs % SEEDS)?;
+        Ok(ms)
+    }
+
+    /// Producing and consuming at once, of regions that have nothing to do with each other: the
+    /// milliseconds of each.
+    fn both(&mut self) -> Result<(f64, f64), BenchError> {
+        let seed = self.next_seed();
+        let (batch, other) = (self.batch.clone(), self.other.clone());
+        let start = Os.now();
+        let produced = self.submit_producing(&batch, seed)?;
+        let consumed = self.submit_consuming(&other, None)?;
+        wait(&self.producer, produced)?;
+        wait(&self.consumer, consumed)?;
+        self.check("consuming beside", self.other_seed)?;
+        let took =
+            |queue: &CpuQueue| ms(queue.completions().last_publish().unwrap_or(start).since(start));
+        Ok((took(&self.producer), took(&self.consumer)))
+    }
+
+    fn next_seed(&mut self) -> u64 {
+        self.runs += 1;
+        self.runs % SEEDS
+    }
+
+    fn submit_producing(&mut self, batch: &Region, seed: u64) -> Result<Seq, BenchError> {
+        let mut done = self.producer.submitted();
+        for chunk in 0..CHUNKS {
+            let access = Access::write(batch, bytes(chunk));
+            let command = launch("produce", &self.kernels.produce, [access], [seed, chunk as u64]);
+            done = submit(&mut self.producer, command)?;
+        }
+        Ok(done)
+    }
+
+    /// With `after`, chunk i is consumed once the producer's completions are at `after` + i.
+    fn submit_consuming(&mut self, batch: &Region, after: Option<Seq>) -> Result<Seq, BenchError> {
+        let mut done = self.consumer.submitted();
+        for chunk in 0..CHUNKS {
+            if let Some(after) = after {
+                let slot = self.producer.completions().clone();
+                let target = after + chunk as u32;
+                let bound = Bound::within(PATIENCE);
+                submit(&mut self.consumer, Command::Wait { label: "chunk", slot, target, bound })?;
+            }
+            let accesses = [Access::read(batch, bytes(chunk)), self.checksum_of(chunk)];
+            done =
+                submit(&mut self.consumer, launch("consume", &self.kernels.consume, accesses, []))?;
+        }
+        Ok(done)
+    }
+
+    fn submit_locked(&mut self, seed: u64) -> Result<Seq, BenchError> {
+        let mut done = self.consumer.submitted();
+        for chunk in 0..CHUNKS as u64 {
+            let command = launch("produce", &self.kernels.produce_locked, [], [seed, chunk]);
+            submit(&mut self.producer, command)?;
+        }
+        for chunk in 0..CHUNKS {
+            let accesses = [self.checksum_of(chunk)];
+            let kernel = &self.kernels.consume_locked;
+            let command = launch("consume", kernel, accesses, [chunk as u64]);
+            done = submit(&mut self.consumer, command)?;
+        }
+        Ok(done)
+    }
+
+    fn checksum_of(&self, chunk: usize) -> Access<Region> {
+        let at = chunk * CHECKSUM_BYTES;
+        Access::write(&self.checksums, at..at + CHECKSUM_BYTES)
+    }
+
+    /// Compares what was consumed and wipes it, so that no later run can pass by it.
+    fn check(&self, what: &'static str, seed: u64) -> Result<(), BenchError> {
+        for (chunk, &expected) in self.expected[seed as usize].iter().enumerate() {
+            let (at, mut found) = (chunk * CHECKSUM_BYTES, [0; CHECKSUM_BYTES]);
+            self.checksums.host_read(at, &mut found)?;
+            let found = u64::from_ne_bytes(found);
+            if found != expected {
+                return Err(BenchError::Checksum { what, expected, found });
+            }
+        }
+        Ok(self.checksums.host_write(0, &[0; CHUNKS * CHECKSUM_BYTES])?)
+    }
+}
+
+impl Kernels {
+    fn over(locked: &Arc<(Mutex<Locked>, Condvar)>) -> Self {
+        let produce = Kernel::new(|context| {
+            let (seed, chunk) = (context.argument(0), context.argument(1));
+            fill(context.write(0), seed, chunk * CHUNK_WORDS as u64);
+        });
+        let consume = Kernel::new(|context| {
+            let sum = checksum(context.read(0));
+            context.write(1)[0] = sum;
+        });
+        let shared = Arc::clone(locked);
+        let produce_locked = Kernel::new(move |context| {
+            let (seed, chunk) = (context.argument(0), context.argument(1) as usize);
+            let mut batch = lock(&shared.0);
+            let words = &mut batch.words[chunk * CHUNK_WORDS..(chunk + 1) * CHUNK_WORDS];
+            fill(words, seed, (chunk * CHUNK_WORDS) as u64);
+            batch.written = chunk + 1;
+            drop(batch);
+            shared.1.notify_one();
+        });
+        let shared = Arc::clone(locked);
+        let consume_locked = Kernel::new(move |context: &mut Context<'_>| {
+            let chunk = context.argument(0) as usize;
+            let missing = |batch: &mut Locked| batch.written <= chunk;
+            let batch = shared.1.wait_timeout_while(lock(&shared.0), PATIENCE, missing);
+            let (batch, waited) = batch.unwrap_or_else(PoisonError::into_inner);
+            assert!(!waited.timed_out(), "chunk {chunk} was not written in {PATIENCE:?}");
+            let sum = checksum(&batch.words[chunk * CHUNK_WORDS..(chunk + 1) * CHUNK_WORDS]);
+            drop(batch);
+            context.write(0)[0] = sum;
+        });
+        let sleep = Kernel::new(|context| thread::sleep(Duration::from_nanos(context.argument(0))));
+        Self { produce, consume, produce_locked, consume_locked, sleep }
+    }
+}
+
+fn expected() -> Vec<Vec<u64>> {
+    let mut words = vec![0; CHUNK_WORDS];
+    let mut of = |seed, chunk: usize| {
+        fill(&mut words, seed, (chunk * CHUNK_WORDS) as u64);
+        checksum(&words)
+    };
+    (0..SEEDS).map(|seed| (0..CHUNKS).map(|chunk| of(seed, chunk)).collect()).collect()
+}
+
+fn bytes(chunk: usize) -> Range<usize> {
+    chunk * CHUNK_BYTES..(chunk + 1) * CHUNK_BYTES
+}
+
+fn launch<const A: usize, const N: usize>(
+    label: &'static str,
+    kernel: &Kernel,
+    accesses: [Access<Region>; A],
+    arguments: [u64; N],
+) -> CommandOf<CpuQueue> {
+    let accesses: Accesses<Region> = accesses.into_iter().collect();
+    let arguments = arguments.into_iter().collect();
+    Command::Launch { label, kernel: kernel.clone(), accesses, arguments }
+}
+
+fn submit(queue: &mut CpuQueue, command: CommandOf<CpuQueue>) -> Result<Seq, BenchError> {
+    queue.submit(command).map_err(|error| match error {
+        SubmitError::Full(_) => BenchError::Submit("it is full"),
+        SubmitError::Malformed(why) => BenchError::Submit(why),
+        SubmitError::Faulted(fault) => BenchError::Fault(fault),
+        _ => BenchError::Submit("for a reason this program does not know"),
+    })
+}
+
+/// Waits until the queue has completed `target`; if it stopped, the error is why.
+fn wait(queue: &CpuQueue, target: Seq) -> Result<(), BenchError> {
+    let waiter = queue.completions().waiter();
+    match waiter.wait_ge_bounded(target, Bound::within(PATIENCE)) {
+        Ok(observed) => {
+            observed.acq_fence();
+            Ok(())
+        }
+        Err(error) => Err(queue.fault().map_or(BenchError::Wait(error), BenchError::Fault)),
+    }
+}
+
+fn ms(time: Nanos) -> f64 {
+    time.0 as f64 / 1e6
+}
+
+/// A kernel that panicked in the lock has faulted its queue, which is reported.
+fn lock(mutex: &Mutex<Locked>) -> MutexGuard<'_, Locked> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ideal_is_the_longer_part_and_one_chunk_of_the_shorter() {
+        assert_eq!(ideal(64.0, 32.0, 64), 64.5);
+        assert_eq!(ideal(32.0, 64.0, 64), 64.5);
+        assert_eq!(ideal(10.0, 10.0, 1), 20.0, "one chunk cannot overlap");
+    }
+
+    #[test]
+    fn each_way_has_each_place_equally_often() {
+        for place in 0..WAYS.len() {
+            let mut ways: Vec<usize> =
+                (0..WAYS.len()).map(|round| order(round).nth(place).expect("a way")).collect();
+            ways.sort_unstable();
+            assert_eq!(ways, [0, 1, 2]);
+        }
+    }
+
+    #[test]
+    fn every_way_delivers_what_was_produced() {
+        let mut rig = Rig::open().expect("two devices");
+        for way in WAYS {
+            rig.hand_over(way, Duration::from_millis(1)).expect("checked");
+        }
+        rig.produce().expect("produced");
+        rig.consume().expect("checked");
+        rig.both().expect("checked");
+    }
+
+    #[test]
+    fn wrong_bytes_are_noticed() {
+        let mut rig = Rig::open().expect("two devices");
+        rig.produce().expect("produced");
+        let byte = BATCH_BYTES - 1;
+        let mut last = [0];
+        rig.batch.host_read(byte, &mut last).expect("idle");
+        rig.batch.host_write(byte, &[!last[0]]).expect("idle");
+        let error = rig.consume().expect_err("a flipped byte");
+        assert!(matches!(error, BenchError::Checksum { .. }), "{error}");
+    }
+}

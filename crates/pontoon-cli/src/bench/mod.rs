@@ -1,0 +1,195 @@
+//! Measurements of what handing data over costs, next to what people do without pontoon.
+//!
+//! Rivals run in the same process on the same CPUs and the ways take turns round by round, so that
+//! a machine that is slow for a while is slow for all of them. Every wait is bounded, and every
+//! byte handed over is checked.
+
+mod fanin;
+mod handoff;
+pub(crate) mod pin;
+pub(crate) mod pingpong;
+pub(crate) mod process;
+pub(crate) mod sides;
+mod signal;
+mod work;
+
+use std::{error, fmt, io, io::Write};
+
+use pontoon::{
+    cpu::OpenDeviceError,
+    hal::{AllocateError, Fault, HostAccessError, OpenQueueError},
+    signal::{ClaimError, OpenError, WaitError},
+};
+
+use crate::figures::{Figure, NotFinite, Printer, RatioError, Samples, Skipped, Unit};
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Which {
+    /// One signal, one way and there and back, between threads and between processes
+    Signal,
+    /// A batch from one device to another, with the producer's device busy with other work too
+    Handoff,
+    /// Batches from several producers to one consumer
+    Fanin,
+    /// All of them
+    All,
+}
+
+/// How to measure.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Options {
+    /// A third of the rounds.
+    pub(crate) quick: bool,
+}
+
+/// Measures `which` and prints each figure when it is known.
+///
+/// # Errors
+///
+/// See [`BenchError`].
+pub(crate) fn run<W: Write>(
+    which: Which,
+    options: &Options,
+    printer: &mut Printer<W>,
+) -> Result<(), BenchError> {
+    if matches!(which, Which::Signal | Which::All) {
+        signal::run(options, printer)?;
+    }
+    if matches!(which, Which::Handoff | Which::All) {
+        handoff::run(options, printer)?;
+    }
+    if matches!(which, Which::Fanin | Which::All) {
+        fanin::run(options, printer)?;
+    }
+    Ok(())
+}
+
+/// Why a measurement ended without its figures.
+#[derive(Debug)]
+pub(crate) enum BenchError {
+    /// The figures could not be written.
+    Output(io::Error),
+    System {
+        call: &'static str,
+        error: io::Error,
+    },
+    /// The other process could not be started.
+    Peer(io::Error),
+    /// The other process ended by itself; it has said why.
+    PeerFailed(std::process::ExitStatus),
+    /// The rival's spin, which knows no deadline, went on for too long.
+    RawSilent {
+        polls: u64,
+    },
+    /// A condition variable of the rival's was not notified in time.
+    LockSilent,
+    /// The two sides of a ping-pong lost count.
+    OutOfStep,
+    Table(OpenError),
+    Claim(ClaimError),
+    Wait(WaitError),
+    OpenDevice(OpenDeviceError),
+    OpenQueue(OpenQueueError),
+    Allocate(AllocateError),
+    HostAccess(HostAccessError),
+    /// A queue refused a command of this program's own making.
+    Submit(&'static str),
+    Fault(Fault),
+    /// What was consumed is not what was produced.
+    Checksum {
+        what: &'static str,
+        expected: u64,
+        found: u64,
+    },
+    /// A thread of the measurement panicked; it has said why.
+    Panicked,
+    NotFinite(NotFinite),
+    Ratio(RatioError),
+}
+
+impl fmt::Display for BenchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Output(error) => write!(f, "cannot write the figures: {error}"),
+            Self::System { call, error } => write!(f, "{call} failed: {error}"),
+            Self::Peer(error) => write!(f, "cannot start the other process: {error}"),
+            Self::PeerFailed(status) => write!(f, "the other process ended early: {status}"),
+            Self::RawSilent { polls } => {
+                write!(f, "the bare ping-pong got no answer in {polls} polls")
+            }
+            Self::LockSilent => f.write_str("the locked queue moved no batch for too long"),
+            Self::OutOfStep => f.write_str("the two sides of the ping-pong lost count"),
+            Self::Table(error) => error.fmt(f),
+            Self::Claim(error) => error.fmt(f),
+            Self::Wait(error) => error.fmt(f),
+            Self::OpenDevice(error) => error.fmt(f),
+            Self::OpenQueue(error) => error.fmt(f),
+            Self::Allocate(error) => error.fmt(f),
+            Self::HostAccess(error) => error.fmt(f),
+            Self::Submit(why) => write!(f, "a queue took no command: {why}"),
+            Self::Fault(fault) => fault.fmt(f),
+            Self::Checksum { what, expected, found } => write!(
+                f,
+                "{what} delivered wrong bytes: their checksum is {found:#018x}, not {expected:#018x}"
+            ),
+            Self::Panicked => f.write_str("a thread of the measurement panicked"),
+            Self::NotFinite(error) => error.fmt(f),
+            Self::Ratio(error) => error.fmt(f),
+        }
+    }
+}
+
+impl error::Error for BenchError {}
+
+macro_rules! from {
+    ($($of:ty => $variant:ident),* $(,)?) => {
+        $(impl From<$of> for BenchError {
+            fn from(error: $of) -> Self {
+                Self::$variant(error)
+            }
+        })*
+    };
+}
+
+from! {
+    AllocateError => Allocate,
+    ClaimError => Claim,
+    HostAccessError => HostAccess,
+    NotFinite => NotFinite,
+    OpenDeviceError => OpenDevice,
+    OpenError => Table,
+    OpenQueueError => OpenQueue,
+    RatioError => Ratio,
+    WaitError => Wait,
+}
+
+/// Prints a figure of `samples`.
+fn print<W: Write>(
+    printer: &mut Printer<W>,
+    name: impl Into<String>,
+    unit: Unit,
+    samples: &Samples,
+) -> Result<(), BenchError> {
+    let figure = samples.figure(name, unit).ok_or(RatioError::Empty)?;
+    print_figure(printer, &figure)
+}
+
+/// Prints the figure of `above / below`, formed round by round.
+fn print_ratio<W: Write>(
+    printer: &mut Printer<W>,
+    name: impl Into<String>,
+    above: &Samples,
+    below: &Samples,
+) -> Result<(), BenchError> {
+    print_figure(printer, &crate::figures::ratio(name, above, below)?)
+}
+
+fn print_figure<W: Write>(printer: &mut Printer<W>, figure: &Figure) -> Result<(), BenchError> {
+    printer.figure(figure).map_err(BenchError::Output)
+}
+
+fn skip<W: Write>(printer: &mut Printer<W>, name: &str, why: &str) -> Result<(), BenchError> {
+    let skipped = Skipped { name: name.to_owned(), why: why.to_owned() };
+    printer.skipped(&skipped).map_err(BenchError::Output)
+}

@@ -1,0 +1,40 @@
+//! Two CPUs to measure on, and threads kept on them.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::BenchError;
+
+/// Two CPUs that this process may use: the first and the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CpuPair {
+    pub(crate) near: usize,
+    pub(crate) far: usize,
+}
+
+impl CpuPair {
+    /// `None` if there is only one.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub(crate) fn usable() -> Result<Option<Self>, BenchError> {
+        let set = sched_getaffinity(None).map_err(|errno| system("sched_getaffinity", errno))?;
+        let mut usable = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
+        Ok(usable.next().zip(usable.next()).map(|(near, far)| Self { near, far }))
+    }
+}
+
+/// Keeps the calling thread on `cpu`.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub(crate) fn pin_to(cpu: usize) -> Result<(), BenchError> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(|errno| system("sched_setaffinity", errno))
+}
+
+fn system(call: &'static str, errno: rustix::io::Errno) -> BenchError {
+    BenchError::System { call, error: errno.into() }
+}

@@ -1,0 +1,247 @@
+//! `pontoon tune`: measures how long waits take here, chooses bounds for them, and writes them to
+//! the profile that `Bound::tuned` reads.
+
+mod choose;
+pub(crate) mod measure;
+
+use std::{
+    error, fmt, fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use pontoon::signal::{Nanos, Profile};
+use serde::Serialize;
+
+use crate::{
+    bench::{BenchError, pin::CpuPair},
+    figures::closed_pipe_is_no_fault,
+};
+use choose::{Choice, choose, choose_for_one_cpu};
+use measure::Measured;
+
+/// Arguments of `pontoon tune`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The delay after which a wait shall give up, for example 500ms
+    #[arg(long, value_parser = duration, default_value = "2s")]
+    tolerate: Duration,
+    /// How long your producer works before it publishes, for example 20us
+    #[arg(long, value_parser = pace, default_value = "0")]
+    pace: Duration,
+    /// Where to write the profile, instead of $PONTOON_PROFILE or the usual place
+    #[arg(long)]
+    profile: Option<PathBuf>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures, chooses, prints and writes.
+///
+/// # Errors
+///
+/// See [`TuneError`].
+pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), TuneError> {
+    let file = args.profile.clone().or_else(Profile::location).ok_or(TuneError::NoPlace)?;
+    let cpus = CpuPair::usable()?;
+    let pace = Nanos::from(args.pace);
+    let mut chosen = Vec::new();
+    for path in ["thread", "process"] {
+        let measured = match (cpus, path) {
+            (None, _) => None,
+            (Some(cpus), "thread") => Some(measure::threads(cpus, pace)?),
+            (Some(cpus), _) => Some(measure::processes(cpus, pace)?),
+        };
+        let choice = match &measured {
+            Some(measured) => choose(measured, args.tolerate),
+            None => choose_for_one_cpu(args.tolerate),
+        };
+        let report = Report::new(path, measured, &choice);
+        printed(if args.json { report.json(out) } else { report.text(out) })?;
+        chosen.push(choice.tuned);
+    }
+    let profile = Profile { thread: chosen[0], process: chosen[1] };
+    write(&file, &profile).map_err(|error| TuneError::Write { file: file.clone(), error })?;
+    printed(if args.json {
+        writeln!(out, "{}", serde_json::json!({ "profile": file.display().to_string() }))
+    } else {
+        writeln!(out, "wrote {}", file.display())
+    })
+}
+
+fn printed(result: io::Result<()>) -> Result<(), TuneError> {
+    closed_pipe_is_no_fault(result).map_err(TuneError::Output)
+}
+
+/// Replaces `file` in one step: whoever reads it meanwhile has the old profile or the new one.
+fn write(file: &Path, profile: &Profile) -> io::Result<()> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder {
+        fs::create_dir_all(folder)?;
+    }
+    let mut name = file.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let new = file.with_file_name(name);
+    let written = fs::File::create(&new).and_then(|mut open| {
+        open.write_all(profile.to_string().as_bytes())?;
+        open.sync_all()
+    });
+    let renamed = written.and_then(|()| fs::rename(&new, file));
+    if renamed.is_err() {
+        // It may not be there; the error that counts is the one before.
+        let _ = fs::remove_file(&new);
+    }
+    renamed
+}
+
+/// What is told of one path.
+#[derive(Debug, Serialize)]
+struct Report {
+    path: &'static str,
+    measured: Option<Measured>,
+    spin: u32,
+    spin_because: String,
+    yields: u32,
+    deadline_ns: u64,
+    deadline_because: String,
+}
+
+impl Report {
+    fn new(path: &'static str, measured: Option<Measured>, choice: &Choice) -> Self {
+        Self {
+            path,
+            measured,
+            spin: choice.tuned.spin,
+            spin_because: choice.spin_because.to_string(),
+            yields: choice.tuned.yields,
+            deadline_ns: Nanos::from(choice.tuned.deadline).0,
+            deadline_because: choice.deadline_because.to_string(),
+        }
+    }
+
+    fn json(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "{}", serde_json::to_string(self)?)
+    }
+
+    fn text(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "{}", self.path)?;
+        let shown = |ns: f64| Nanos(ns as u64).to_string();
+        if let Some(Measured { tries, wait_ns, wake_ns, yield_ns }) = &self.measured {
+            writeln!(
+                out,
+                "  a wait polls    {:>9} times, 99 of 100 at most {}",
+                tries.p50, tries.p99
+            )?;
+            for (what, of) in [("a wait takes", wait_ns), ("a wake takes", wake_ns)] {
+                let (p50, p99) = (shown(of.p50), shown(of.p99));
+                writeln!(out, "  {what:<15} {p50:>9}, 99 of 100 at most {p99}")?;
+            }
+            writeln!(out, "  a yield takes   {:>9}", shown(*yield_ns))?;
+        }
+        writeln!(out, "  spin            {:>9} polls: {}", self.spin, self.spin_because)?;
+        let yields = "for as long as a wake takes in all";
+        writeln!(out, "  then yield      {:>9} times: {yields}", self.yields)?;
+        let deadline = Nanos(self.deadline_ns).to_string();
+        writeln!(out, "  give up after   {deadline:>9}: {}", self.deadline_because)?;
+        out.flush()
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, DurationError> {
+    pace(text).and_then(|duration| match duration {
+        Duration::ZERO => Err(DurationError::Zero),
+        duration => Ok(duration),
+    })
+}
+
+fn pace(text: &str) -> Result<Duration, DurationError> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "ns" => 1e-9,
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        _ => return Err(DurationError::Form),
+    };
+    let number: f64 = number.parse().map_err(|_| DurationError::Form)?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| DurationError::Form)
+}
+
+/// Why a duration on the command line was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DurationError {
+    Form,
+    Zero,
+}
+
+impl fmt::Display for DurationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Form => "expected a number and ns, us, ms or s, such as 500ms",
+            Self::Zero => "expected more than zero",
+        })
+    }
+}
+
+impl error::Error for DurationError {}
+
+/// Why there is no new profile.
+#[derive(Debug)]
+pub(crate) enum TuneError {
+    Bench(BenchError),
+    Output(io::Error),
+    /// No variable says where profiles go.
+    NoPlace,
+    Write {
+        file: PathBuf,
+        error: io::Error,
+    },
+}
+
+impl From<BenchError> for TuneError {
+    fn from(error: BenchError) -> Self {
+        Self::Bench(error)
+    }
+}
+
+impl fmt::Display for TuneError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bench(error) => error.fmt(f),
+            Self::Output(error) => write!(f, "cannot write what was measured: {error}"),
+            Self::NoPlace => f.write_str("no place for the profile: set HOME, or give --profile"),
+            Self::Write { file, error } => {
+                write!(f, "cannot write the profile {}: {error}", file.display())
+            }
+        }
+    }
+}
+
+impl error::Error for TuneError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_unit() {
+        for (text, ns) in
+            [("7ns", 7), ("20us", 20_000), ("1.5ms", 1_500_000), ("2s", 2_000_000_000)]
+        {
+            assert_eq!(duration(text), Ok(Duration::from_nanos(ns)));
+        }
+        for text in ["", "2", "s", "-1s", "1h", "1.2.3s", "1e3s", "nans", "9999999999999999999999s"]
+        {
+            assert_eq!(duration(text), Err(DurationError::Form), "{text}");
+        }
+        assert_eq!(duration("0"), Err(DurationError::Zero));
+        assert_eq!(duration("0.0ms"), Err(DurationError::Zero));
+        assert_eq!(pace("0"), Ok(Duration::ZERO));
+    }
+}

@@ -1,0 +1,154 @@
+//! `pontoon bench` and `pontoon tune` as a user runs them: names, units and form of what they
+//! print. How long anything took is nobody's business here.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+fn pontoon(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pontoon")).args(args).output().expect("it starts")
+}
+
+/// Every line of standard output, parsed.
+fn lines(output: &Output) -> Vec<Value> {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    assert!(errors.is_empty(), "{errors}");
+    let text = std::str::from_utf8(&output.stdout).expect("UTF-8");
+    text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+fn figures(which: &str) -> Option<Vec<(String, String)>> {
+    let lines = lines(&pontoon(&["bench", which, "--quick", "--json"]));
+    if let Some(why) = lines.iter().find_map(|line| line.get("skipped")) {
+        println!("skipped: {why}");
+        return None;
+    }
+    let text = |line: &Value, key: &str| line[key].as_str().expect(key).to_owned();
+    for line in &lines {
+        let [median, p99, min] = ["median", "p99", "min"].map(|key| line[key].as_f64().expect(key));
+        assert!(min > 0.0 && min <= median && median <= p99, "{line}");
+        assert!(line["rounds"].as_u64().expect("rounds") >= 3, "{line}");
+    }
+    Some(lines.iter().map(|line| (text(line, "name"), text(line, "unit"))).collect())
+}
+
+fn expected(names: &[(&str, &str)]) -> Vec<(String, String)> {
+    names.iter().map(|&(name, unit)| (name.to_owned(), unit.to_owned())).collect()
+}
+
+#[test]
+fn signal_prints_its_figures() {
+    let Some(found) = figures("signal") else { return };
+    assert_eq!(
+        found,
+        expected(&[
+            ("signal/thread/roundtrip", "ns"),
+            ("signal/thread/roundtrip/raw", "ns"),
+            ("signal/thread/oneway", "ns"),
+            ("signal/thread/oneway/raw", "ns"),
+            ("signal/thread/ratio/raw", "x"),
+            ("signal/process/roundtrip", "ns"),
+            ("signal/process/roundtrip/raw", "ns"),
+            ("signal/process/oneway", "ns"),
+            ("signal/process/oneway/raw", "ns"),
+            ("signal/process/ratio/raw", "x"),
+        ])
+    );
+}
+
+#[test]
+fn handoff_prints_its_figures() {
+    let Some(found) = figures("handoff") else { return };
+    let mut names = Vec::new();
+    for unrelated in [0, 1, 2, 4] {
+        for way in ["device", "lock", "signals"] {
+            names.push((format!("handoff/{way}/unrelated{unrelated}"), "ms".to_owned()));
+        }
+    }
+    names.extend(expected(&[
+        ("handoff/produce/alone", "ms"),
+        ("handoff/consume/alone", "ms"),
+        ("handoff/ideal/alone", "ms"),
+        ("handoff/ideal/loaded", "ms"),
+        ("handoff/ratio/ideal", "x"),
+        ("handoff/ratio/ideal/loaded", "x"),
+        ("handoff/ratio/lock", "x"),
+        ("handoff/ratio/device", "x"),
+    ]));
+    assert_eq!(found, names);
+}
+
+#[test]
+fn fanin_prints_its_figures() {
+    let Some(found) = figures("fanin") else { return };
+    assert_eq!(
+        found,
+        expected(&[
+            ("fanin/signals/1", "ms"),
+            ("fanin/signals/2", "ms"),
+            ("fanin/signals/4", "ms"),
+            ("fanin/lock/1", "ms"),
+            ("fanin/lock/2", "ms"),
+            ("fanin/lock/4", "ms"),
+            ("fanin/signals/growth", "x"),
+            ("fanin/lock/growth", "x"),
+        ])
+    );
+}
+
+/// A place for one test's files, removed at its end.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(&place);
+        fs::create_dir_all(&place).expect("a folder");
+        Self(place)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("UTF-8").to_owned()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn tune_writes_a_profile_that_the_library_reads() {
+    let place = Place::new("tune-writes");
+    let file = place.path("new/folder/profile");
+    let lines = lines(&pontoon(&["tune", "--json", "--tolerate", "7s", "--profile", &file]));
+    let [thread, process, wrote] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!(wrote["profile"], *file);
+    let profile = pontoon::signal::Profile::load(&file).expect("valid");
+    for (line, tuned) in [(thread, profile.thread), (process, profile.process)] {
+        assert_eq!(line["spin"], tuned.spin);
+        assert_eq!(line["yields"], tuned.yields);
+        assert_eq!(line["deadline_ns"], tuned.deadline.as_nanos() as u64);
+        assert!(tuned.deadline.as_secs() >= 7);
+    }
+    let left: Vec<_> = fs::read_dir(place.0.join("new/folder")).expect("there").collect();
+    assert_eq!(left.len(), 1, "only the profile is left: {left:?}");
+}
+
+#[test]
+fn a_profile_that_cannot_be_written_is_one_line() {
+    let place = Place::new("tune-refused");
+    fs::write(place.0.join("file"), "").expect("written");
+    let file = place.path("file/profile");
+    let output = pontoon(&["tune", "--profile", &file]);
+    assert!(!output.status.success());
+    let errors = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains("cannot write the profile") && errors.contains(&file), "{errors}");
+}
