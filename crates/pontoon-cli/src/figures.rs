@@ -14,23 +14,17 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Ns,
-    Us,
     Ms,
     /// One measurement over another.
     Ratio,
-    PerSecond,
-    Percent,
 }
 
 impl Unit {
     fn name(self) -> &'static str {
         match self {
             Self::Ns => "ns",
-            Self::Us => "us",
             Self::Ms => "ms",
             Self::Ratio => "x",
-            Self::PerSecond => "tasks/s",
-            Self::Percent => "%",
         }
     }
 
@@ -38,16 +32,8 @@ impl Unit {
     fn scaled(self, median: f64) -> (f64, &'static str) {
         let to_ns = match self {
             Self::Ns => 1.0,
-            Self::Us => 1e3,
             Self::Ms => 1e6,
-            Self::PerSecond => {
-                return match median.abs() {
-                    m if m < 1e3 => (1.0, "tasks/s"),
-                    m if m < 1e6 => (1e-3, "k tasks/s"),
-                    _ => (1e-6, "M tasks/s"),
-                };
-            }
-            Self::Ratio | Self::Percent => return (1.0, self.name()),
+            Self::Ratio => return (1.0, self.name()),
         };
         match median.abs() * to_ns {
             ns if ns < 1e3 => (to_ns, "ns"),
@@ -404,8 +390,8 @@ mod tests {
         let text = printed(Format::Table, |printer| {
             for (name, unit, value) in [
                 ("signal/wait", Unit::Ns, 112.25),
-                ("signal/wake", Unit::Us, 22_500.0),
-                ("queue/submit", Unit::PerSecond, 3_250_000.0),
+                ("signal/wake", Unit::Ns, 22_500_000.0),
+                ("queue/submit", Unit::Ms, 3_250.0),
                 ("queue/vs", Unit::Ratio, 1.25),
             ] {
                 let figure = samples(&[value]).figure(name, unit).expect("a round");
@@ -418,7 +404,7 @@ mod tests {
         assert_eq!(rows[1], ["signal/wait", "112.2", "112.2", "112.2", "ns", "1"]);
         assert_eq!(rows[2], ["signal/wake", "22.50", "22.50", "22.50", "ms", "1"]);
         assert!(rows[3].is_empty(), "a blank line between groups");
-        assert_eq!(rows[4], ["queue/submit", "3.250", "3.250", "3.250", "M", "tasks/s", "1"]);
+        assert_eq!(rows[4], ["queue/submit", "3.250", "3.250", "3.250", "s", "1"]);
         assert_eq!(rows[5], ["queue/vs", "1.250", "1.250", "1.250", "x", "1"]);
         assert_eq!(rows.len(), 6);
         let ends: Vec<usize> = text.lines().map(str::len).filter(|&len| len > 0).collect();

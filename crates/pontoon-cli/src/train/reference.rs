@@ -152,25 +152,4 @@ mod tests {
         let rates: Vec<f32> = (0..4).map(|epoch| settings.rate(epoch)).collect();
         assert_eq!(rates, [0.5, 0.375, 0.25, 0.125]);
     }
-
-    /// Prints the figures that chose [`Settings::default`]: about 10 s in release.
-    #[test]
-    #[ignore = "a measurement: cargo test --release -p pontoon-cli measure -- --ignored --nocapture"]
-    fn measure() {
-        let start = std::time::Instant::now();
-        let mut accuracies: Vec<f64> = (1..=30)
-            .map(|seed| {
-                let split = digits(seed);
-                let settings = Settings { seed, ..Settings::default() };
-                let trained = train_reference(&split.train, &settings);
-                accuracy(&trained.params, &split.test, split.train.scale())
-            })
-            .collect();
-        let an_epoch = start.elapsed() / (30 * Settings::default().epochs);
-        println!("seeds 1 to 5: {:.4?}; an epoch: {an_epoch:?}", &accuracies[..5]);
-        accuracies.sort_by(f64::total_cmp);
-        let mean = accuracies.iter().sum::<f64>() / 30.0;
-        println!("30 seeds: least {:.4}, mean {mean:.4}", accuracies[0]);
-        assert!(accuracies[0] > 0.955, "{accuracies:?}");
-    }
 }

@@ -110,7 +110,8 @@ impl Run<'_> {
     /// Whether `lane` is to be slow in `step`: three times in a run.
     fn is_slow(&self, lane: &Lane, step: Step<'_>) -> bool {
         let quarter = (self.plan.steps() / 4).max(1);
-        let is_due = step.index % quarter == 0 && (1..=3).contains(&(step.index / quarter));
+        let is_due =
+            step.index.is_multiple_of(quarter) && (1..=3).contains(&(step.index / quarter));
         self.inject == Some(Inject::SlowProducer) && self.is_last(lane) && is_due
     }
 
