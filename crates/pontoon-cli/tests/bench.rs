@@ -57,6 +57,10 @@ fn signal_prints_its_figures() {
             ("signal/process/oneway", "ns"),
             ("signal/process/oneway/raw", "ns"),
             ("signal/process/ratio/raw", "x"),
+            ("signal/timeout/100us/overshoot", "ns"),
+            ("signal/timeout/1ms/overshoot", "ns"),
+            ("signal/timeout/10ms/overshoot", "ns"),
+            ("signal/timeout/100ms/overshoot", "ns"),
         ])
     );
 }

@@ -11,6 +11,7 @@ pub(crate) mod pingpong;
 pub(crate) mod process;
 pub(crate) mod sides;
 mod signal;
+mod timeout;
 mod work;
 
 use std::{error, fmt, io, io::Write};
@@ -26,7 +27,8 @@ use crate::figures::{Figure, NotFinite, Printer, RatioError, Samples, Skipped, U
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Which {
-    /// One signal, one way and there and back, between threads and between processes
+    /// One signal, one way and there and back, between threads and between processes; and how far
+    /// a wait that times out overshoots its deadline
     Signal,
     /// A batch from one device to another, with the producer's device busy with other work too
     Handoff,
@@ -55,6 +57,7 @@ pub(crate) fn run<W: Write>(
 ) -> Result<(), BenchError> {
     if matches!(which, Which::Signal | Which::All) {
         signal::run(options, printer)?;
+        timeout::run(options, printer)?;
     }
     if matches!(which, Which::Handoff | Which::All) {
         handoff::run(options, printer)?;
