@@ -4,7 +4,10 @@
 #![cfg(not(pontoon_loom))]
 
 use pontoon_signal::{Bound, Seq, SignalTable, SlotId, TableShape, Wait, wait_all, wait_any};
-use std::time::{Duration, Instant};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 /// Waits that time out, and what of the machine each uses.
 const WAYS: [&str; 5] = ["usual", "spinning", "yielding", "asleep", "group asleep"];
@@ -42,6 +45,28 @@ fn median_overshoot(way: &str, deadline: Duration, waits: usize) -> Duration {
     overshoots[waits / 2]
 }
 
+/// The same of a bare loop of yields and of a bare sleep, whichever is later: what the machine
+/// itself adds just now.
+fn machines_own_overshoot(deadline: Duration) -> Duration {
+    let median = |pass: fn(Instant, Duration)| {
+        let mut overshoots: Vec<_> = (0..15)
+            .map(|_| {
+                let start = Instant::now();
+                pass(start, deadline);
+                start.elapsed().saturating_sub(deadline)
+            })
+            .collect();
+        overshoots.sort_unstable();
+        overshoots[overshoots.len() / 2]
+    };
+    let yielding = median(|start, deadline| {
+        while start.elapsed() < deadline {
+            thread::yield_now();
+        }
+    });
+    yielding.max(median(|_, deadline| thread::sleep(deadline)))
+}
+
 #[test]
 fn a_wait_is_hardly_later_than_its_deadline() {
     for way in WAYS {
@@ -55,7 +80,14 @@ fn a_wait_is_hardly_later_than_its_deadline() {
                 overshoot
             });
             let best = measured.into_iter().find(|&overshoot| overshoot <= allowed);
-            assert!(best.is_some(), "{way}, {deadline:?}: three times later than {allowed:?}");
+            if best.is_some() {
+                continue;
+            }
+            let own = machines_own_overshoot(deadline);
+            assert!(own > allowed / 4, "{way}, {deadline:?}: three times later than {allowed:?}");
+            println!(
+                "skipped: {way}, {deadline:?} (the cores are busy: bare waits are {own:?} late)"
+            );
         }
     }
     let table = SignalTable::in_process(TableShape::new(1, 1));

@@ -7,7 +7,10 @@ use pontoon_signal::{
     shim::{AtomicU32, Ordering::Relaxed},
     wait_all, wait_any, wait_in_order, wait_quorum, wait_settled,
 };
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 const STARTS: [u64; 3] = [0, u32::MAX as u64 - 1, u64::MAX - 1];
 
@@ -217,6 +220,38 @@ fn groups_asleep_are_woken() {
         ender.join().unwrap();
         drop(producer.join().unwrap());
     });
+}
+
+/// Those who are not woken look again after 20 ms: a round would take that long, where it takes
+/// some 0.05 ms.
+#[test]
+fn one_publish_wakes_all_who_sleep() {
+    let table = SignalTable::in_process(TableShape::new(2, 1));
+    let (call, answer) = (SlotId::new(0, 0), SlotId::new(1, 0));
+    let (rounds, sleepers) = (1_000, 4);
+    let (mut caller, answers) = (table.publisher(call).unwrap(), table.waiter(answer).unwrap());
+    let answering = table.shared_publisher(answer).unwrap();
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..sleepers {
+            let (waiter, answering) = (table.waiter(call).unwrap(), answering.clone());
+            scope.spawn(move || {
+                for round in 1..=rounds {
+                    let bound = patient().spinning(0).yielding(0);
+                    let _ = waiter.wait_ge_bounded(Seq::new(round), bound).unwrap();
+                    answering.pub_release(1);
+                }
+            });
+        }
+        for round in 1..=rounds {
+            caller.pub_release(1);
+            let all = Seq::new(round * sleepers);
+            let _ = answers.wait_ge_bounded(all, patient()).unwrap();
+        }
+    });
+    let took = start.elapsed();
+    println!("{rounds} rounds with {sleepers} asleep: {took:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}: wakes are lost");
 }
 
 #[test]
