@@ -1,14 +1,17 @@
 //! A compute unit or copy engine: a thread that runs whatever queue can go on.
 
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use arrayvec::ArrayVec;
 use pontoon_hal::Engine;
 use pontoon_signal::{Bound, GROUP_MAX, Host, Nanos, Os, Seq, Slot, Wait, Waiter, wait_settled};
 
 use crate::{
-    device::Shared,
-    queue::{Lane, Step},
+    device::{RollCall, Shared},
+    queue::{self, Lane, Look, dispose},
 };
 
 /// Commands of one queue run in a row before the unit looks at the others.
@@ -18,52 +21,93 @@ const BATCH: u32 = 8;
 const SPIN: u32 = 64;
 /// Times that an idle unit gives its core away before it sleeps.
 const YIELDS: u32 = 4;
-/// The longest sleep without anything happening.
-const LONGEST: Nanos = Nanos(1_000_000_000);
 
 /// Runs commands of `engine` until the device ends.
 pub(crate) fn run(shared: &Shared, engine: Engine, first: usize) {
-    let mut seen = shared.changes.value();
-    let mut lanes = shared.lanes(engine);
-    let mut turn = first;
-    while !shared.is_over() {
-        let now = shared.changes.value();
-        if now != seen {
-            seen = now;
-            lanes = shared.lanes(engine);
-        }
-        let mut watch = Watch::new(&shared.changes, seen + 1);
-        let mut ran = false;
-        for offset in 0..lanes.len() {
-            let lane = &lanes[(turn + offset) % lanes.len()];
-            ran |= run_lane(lane, shared, &mut watch);
-        }
-        turn = turn.wrapping_add(1);
-        if !ran {
-            watch.sleep();
-        }
+    let mut unit =
+        Unit { shared, engine, generation: 0, lanes: Vec::new(), turn: first, last: None };
+    // Kernels are caught where they run. What unwinds to here was captured by a kernel that never
+    // ran, and dropped with its queue; the unit goes on.
+    while let Err(panic) = catch_unwind(AssertUnwindSafe(|| unit.run())) {
+        dispose(panic);
     }
 }
 
-/// Runs what it can of one queue. Whether anything ran.
-fn run_lane(lane: &Arc<Lane>, shared: &Shared, watch: &mut Watch) -> bool {
-    // The unit that has the queue looks at it again when its command is done.
-    let Some(mut runner) = lane.try_runner() else { return false };
-    for count in 0..BATCH {
-        match runner.step(lane, shared) {
-            Step::Ran => {}
-            Step::Idle { slot, target, deadline } => {
-                watch.add(slot, target, deadline);
-                return count > 0;
+/// Invariant U1: when a unit sleeps, each queue of its engine is watched by it, or is run by
+/// another unit that wakes it before turning to something else.
+struct Unit<'s> {
+    shared: &'s Shared,
+    engine: Engine,
+    /// Which of the device's lists of queues `lanes` is.
+    generation: u64,
+    lanes: Vec<Arc<Lane>>,
+    turn: usize,
+    /// The queue whose command this unit ran last, until it turned to something else.
+    last: Option<Arc<Lane>>,
+}
+
+impl Unit<'_> {
+    fn run(&mut self) {
+        loop {
+            // Before the roll call: a change that it misses ends the sleep.
+            let changes = &self.shared.changes;
+            let mut watch = Watch::new(changes, changes.value() + 1);
+            match self.shared.roll_call(self.engine, self.generation) {
+                RollCall::Same => {}
+                RollCall::Changed(generation, lanes) => {
+                    self.generation = generation;
+                    self.lanes = lanes;
+                }
+                RollCall::Over => return,
             }
-            Step::Over => {
-                drop(runner);
-                shared.close(lane);
-                return count > 0;
+            let mut ran = false;
+            for offset in 0..self.lanes.len() {
+                let lane = Arc::clone(&self.lanes[(self.turn + offset) % self.lanes.len()]);
+                ran |= self.run_lane(&lane, &mut watch);
+            }
+            self.turn = self.turn.wrapping_add(1);
+            if !ran {
+                self.leave_last();
+                watch.sleep();
             }
         }
     }
-    true
+
+    /// Runs what it can of one queue. Whether anything ran.
+    fn run_lane(&mut self, lane: &Arc<Lane>, watch: &mut Watch) -> bool {
+        for count in 0..BATCH {
+            match lane.look(self.shared) {
+                Look::Ran => {}
+                Look::Run(command) => {
+                    if !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, lane)) {
+                        self.leave_last();
+                        self.last = Some(Arc::clone(lane));
+                    }
+                    let label = command.label();
+                    lane.finish(label, queue::run(command, self.shared));
+                }
+                Look::Busy => return count > 0,
+                Look::Idle { slot, target, deadline } => {
+                    watch.add(slot, target, deadline);
+                    return count > 0;
+                }
+                Look::Over => {
+                    self.shared.close(lane);
+                    return count > 0;
+                }
+            }
+        }
+        true
+    }
+
+    /// Turns away from the queue it ran last: others who found it busy look again (U1).
+    fn leave_last(&mut self) {
+        if let Some(last) = self.last.take()
+            && last.was_passed_over()
+        {
+            self.shared.wake_units();
+        }
+    }
 }
 
 /// What an idle unit sleeps on.
@@ -86,8 +130,11 @@ impl Watch {
     }
 
     fn sleep(&self) {
-        let left = self.deadline.since(Os.now()).min(LONGEST).max(Nanos(1));
-        let bound = Bound::within(left.as_duration()).spinning(SPIN).yielding(YIELDS);
+        let bound = match self.deadline {
+            Nanos(u64::MAX) => Bound::never_give_up(),
+            deadline => Bound::within(deadline.since(Os.now()).max(Nanos(1)).as_duration()),
+        };
+        let bound = bound.spinning(SPIN).yielding(YIELDS);
         let waits: ArrayVec<_, GROUP_MAX> =
             self.waits.iter().map(|(waiter, target)| Wait::new(waiter, *target)).collect();
         // A time-out is as good as a wake: the unit looks at its queues again.
