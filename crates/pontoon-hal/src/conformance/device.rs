@@ -97,8 +97,7 @@ pub fn d1_queues_are_independent<S: Subject>(subject: &S) -> Checked {
     let units = bench.device.capabilities().compute_units;
     let time = Duration::from_secs(5);
     let (mut busy, access) = (bench.queue("busy"), Access::write(&region, 0..4));
-    let position = bench.submit(&mut busy, bench.hold(time, &[access]));
-    queue::running(&bench, &region);
+    let position = queue::holding(&bench, &mut busy, &access, time);
     let (from, to) = (bench.region(16), bench.region(16));
     for round in 0..50 {
         if units > 1 {
@@ -193,9 +192,8 @@ pub fn d3_synchronize_waits_for_all_queues<S: Subject>(subject: &S) -> Checked {
     let late = queues.last_mut().expect("there is one at least");
     bench.submit(late, bench.wait(&gate.slot, gate.opened));
     let error = bench.device.synchronize(Bound::within(MOMENT));
-    let named = error.is_err_and(|error| {
-        error.is_timeout() && error.at().slot == late.completions().id()
-    });
+    let named =
+        error.is_err_and(|error| error.is_timeout() && error.at().slot == late.completions().id());
     bench.holds_true("a late queue is not named by a time-out", named);
     gate.open();
     let done = bench.device.synchronize(patient);
@@ -205,9 +203,8 @@ pub fn d3_synchronize_waits_for_all_queues<S: Subject>(subject: &S) -> Checked {
     bench.ended(late.completions(), failing);
     for _ in 0..100 {
         let error = bench.device.synchronize(patient);
-        let failed = error.is_err_and(|error| {
-            !error.is_timeout() && error.at().slot == late.completions().id()
-        });
+        let failed = error
+            .is_err_and(|error| !error.is_timeout() && error.at().slot == late.completions().id());
         bench.holds_true("a queue failed and synchronize hides it", failed);
         thread::yield_now();
     }
@@ -227,8 +224,7 @@ pub fn d4_a_lost_device_ends_its_signals<S: Subject>(subject: &S) -> Checked {
     let region = bench.region(16);
     let mut queues: Vec<_> = (0..count).map(|_| bench.queue("lost")).collect();
     let access = Access::write(&region, 0..64);
-    bench.submit(&mut queues[0], bench.hold(Duration::from_millis(100), &[access]));
-    queue::running(&bench, &region);
+    queue::holding(&bench, &mut queues[0], &access, Duration::from_secs(1));
     for queue in &mut queues[1..] {
         bench.submit(queue, bench.wait(&gate.slot, gate.opened));
     }
@@ -251,10 +247,8 @@ pub fn d4_a_lost_device_ends_its_signals<S: Subject>(subject: &S) -> Checked {
     let none = bench.device.open_queue(Engine::Compute, "late").err();
     bench.holds_true("a lost device opens queues", none == Some(OpenQueueError::DeviceLost));
     let error = bench.device.synchronize(Bound::within(PATIENCE));
-    bench.holds_true(
-        "a lost device is synchronized",
-        error.is_err_and(|error| !error.is_timeout()),
-    );
+    bench
+        .holds_true("a lost device is synchronized", error.is_err_and(|error| !error.is_timeout()));
     bench.until("a kernel never gave its bytes back", || region.host_write(0, &[0]).is_ok());
     let later: Vec<Seq> = queues.iter().map(|queue| queue.completions().value()).collect();
     bench.holds_true("a lost device completed something", later == completed);
@@ -280,8 +274,7 @@ pub fn d5_dropping_ends_what_does_not_run<S: Subject>(subject: &S) -> Checked {
     let region = bench.region(16);
     let (mut busy, mut held) = (bench.queue("busy"), bench.queue("held"));
     let access = Access::write(&region, 0..64);
-    let running = bench.submit(&mut busy, bench.hold(Duration::from_millis(100), &[access]));
-    queue::running(&bench, &region);
+    let running = queue::holding(&bench, &mut busy, &access, Duration::from_secs(1));
     let waiting = bench.submit(&mut held, bench.wait(&gate.slot, gate.opened));
     let never = if busy.depth() > 1 {
         bench.submit(&mut busy, bench.fill(&region, 9))

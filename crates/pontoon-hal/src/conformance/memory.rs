@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Bench, Checked, Subject, queue::running};
+use super::{Bench, Checked, Subject, queue::holding};
 use crate::{Access, AllocateError, Device, HostAccessError, Memory, Mode, Queue};
 
 /// M1 and M2: a new region is zeroed, and its size and address stay. The address shows to the host
@@ -46,14 +46,13 @@ pub fn m3_host_accesses_meet_commands<S: Subject>(subject: &S) -> Checked {
     for mode in [Mode::Write, Mode::Read] {
         let region = bench.region(32);
         let access = Access { memory: region.clone(), range: 0..64, mode };
-        let held = bench.submit(&mut queue, bench.hold(Duration::from_millis(200), &[access]));
-        running(&bench, &region);
+        let held = holding(&bench, &mut queue, &access, Duration::from_secs(1));
         let mut bytes = [7; 4];
         let (read, write) = (region.host_read(60, &mut bytes), region.host_write(60, &[9; 4]));
         let (beside, nothing) = (region.host_write(64, &[9; 4]), region.host_write(32, &[]));
         let met = queue.completions().value() != held;
         bench.reached(queue.completions(), held);
-        bench.holds_true("the kernel ended before it was met: it holds for 200 ms", met);
+        bench.holds_true("the kernel ended before it was met: it holds for a second", met);
         match (mode, read) {
             (Mode::Read, Ok(())) => bench.holds_true("a read read nothing", bytes == [0; 4]),
             (Mode::Write, Err(HostAccessError::Hazard(hazard))) => {

@@ -56,6 +56,7 @@ pub enum Work {
 /// A kernel of a subject's device.
 pub type KernelOf<S> = <<S as Subject>::Device as Device>::Kernel;
 type MemoryOf<S> = <<S as Subject>::Device as Device>::Memory;
+type Check<S> = fn(&S) -> Checked;
 type QueueOf<S> = <<S as Subject>::Device as Device>::Queue;
 
 /// Longer than anything here takes on a machine that is busy with other things: only what hangs
@@ -70,7 +71,7 @@ pub(crate) const MOMENT: Duration = Duration::from_millis(20);
 ///
 /// If the device breaks a clause.
 pub fn run_all<S: Subject>(subject: &S) {
-    let clauses: [(&str, fn(&S) -> Checked); 17] = [
+    let clauses: [(&str, Check<S>); 17] = [
         ("capabilities", device::capabilities),
         ("D1", device::d1_queues_are_independent),
         ("D2", device::d2_every_queue_makes_progress),
@@ -187,11 +188,7 @@ impl<'s, S: Subject> Bench<'s, S> {
         Command::Launch { label, kernel, accesses, arguments: [argument].into_iter().collect() }
     }
 
-    pub(crate) fn copy(
-        &self,
-        from: &MemoryOf<S>,
-        to: &MemoryOf<S>,
-    ) -> CommandOf<QueueOf<S>> {
+    pub(crate) fn copy(&self, from: &MemoryOf<S>, to: &MemoryOf<S>) -> CommandOf<QueueOf<S>> {
         let (from, to) = (Access::read(from, 0..from.bytes()), Access::write(to, 0..to.bytes()));
         Command::Copy { label: "copy", from, to }
     }
@@ -211,11 +208,7 @@ impl<'s, S: Subject> Bench<'s, S> {
 
     /// Submits, as soon as the queue has room.
     #[track_caller]
-    pub(crate) fn submit(
-        &self,
-        queue: &mut QueueOf<S>,
-        mut command: CommandOf<QueueOf<S>>,
-    ) -> Seq {
+    pub(crate) fn submit(&self, queue: &mut QueueOf<S>, mut command: CommandOf<QueueOf<S>>) -> Seq {
         let start = Instant::now();
         loop {
             match queue.submit(command) {
