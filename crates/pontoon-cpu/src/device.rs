@@ -144,17 +144,7 @@ impl CpuDevice {
         if spec.depth == 0 {
             return Err(OpenDeviceError::Zero("command of depth"));
         }
-        let (publisher, changes) = new_signal(rank, CHANGES, spec.start);
-        let state = State {
-            changes: publisher,
-            lanes: Vec::new(),
-            generation: 0,
-            failed: Vec::new(),
-            numbers: (0..QUEUES).map(|_| Weak::new()).collect(),
-            end: End::Open,
-        };
-        let (state, meter, waits) = (Mutex::new(state), Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { rank, changes, state, meter, waits });
+        let shared = Arc::new(Shared::new(rank, spec.start));
         let capabilities = capabilities(spec).map_err(OpenDeviceError::Memory)?;
         let mut device = Self { shared, spec, capabilities, threads: Vec::new() };
         for index in 0..spec.units {
@@ -197,7 +187,7 @@ impl CpuDevice {
 
 /// Signal `slot` of device `rank`, in a table of its own: who still waits for an earlier queue with
 /// that number sees that one's ending, and never this one's completions.
-fn new_signal(rank: Rank, slot: u32, start: Seq) -> (Publisher, Slot) {
+pub(crate) fn new_signal(rank: Rank, slot: u32, start: Seq) -> (Publisher, Slot) {
     let shape = TableShape::new(1, slot + 1).first_rank(rank).starting_at(start);
     let (table, slot) = (SignalTable::in_process(shape), SlotId { producer: rank, slot });
     let claimed = "a new table has its slots free";
@@ -289,6 +279,20 @@ impl State {
 }
 
 impl Shared {
+    pub(crate) fn new(rank: Rank, start: Seq) -> Self {
+        let (publisher, changes) = new_signal(rank, CHANGES, start);
+        let state = State {
+            changes: publisher,
+            lanes: Vec::new(),
+            generation: 0,
+            failed: Vec::new(),
+            numbers: (0..QUEUES).map(|_| Weak::new()).collect(),
+            end: End::Open,
+        };
+        let (state, meter, waits) = (Mutex::new(state), Mutex::default(), Mutex::default());
+        Self { rank, changes, state, meter, waits }
+    }
+
     /// The queues of `engine`, if they are not those of `generation`.
     pub(crate) fn roll_call(&self, engine: Engine, generation: u64) -> RollCall {
         let state = lock(&self.state);

@@ -24,8 +24,7 @@ const YIELDS: u32 = 4;
 
 /// Runs commands of `engine` until the device ends.
 pub(crate) fn run(shared: &Shared, engine: Engine, first: usize) {
-    let mut unit =
-        Unit { shared, engine, generation: 0, lanes: Vec::new(), turn: first, last: None };
+    let mut unit = Unit::new(shared, engine, first);
     // Kernels are caught where they run. What unwinds to here was captured by a kernel that never
     // ran, and dropped with its queue; the unit goes on.
     while let Err(panic) = catch_unwind(AssertUnwindSafe(|| unit.run())) {
@@ -46,7 +45,11 @@ struct Unit<'s> {
     last: Option<Arc<Lane>>,
 }
 
-impl Unit<'_> {
+impl<'s> Unit<'s> {
+    fn new(shared: &'s Shared, engine: Engine, turn: usize) -> Self {
+        Self { shared, engine, generation: 0, lanes: Vec::new(), turn, last: None }
+    }
+
     fn run(&mut self) {
         loop {
             // Before the roll call: a change that it misses ends the sleep.
@@ -139,5 +142,90 @@ impl Watch {
             self.waits.iter().map(|(waiter, target)| Wait::new(waiter, *target)).collect();
         // A time-out is as good as a wake: the unit looks at its queues again.
         let _ = wait_settled(&waits, bound);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use pontoon_hal::{Command, Engine, Queue};
+    use pontoon_signal::{Rank, Seq};
+
+    use super::{Unit, Watch};
+    use crate::{
+        device::{Shared, new_signal},
+        kernel::Kernel,
+        queue::{self, CpuQueue, Look, Number},
+    };
+
+    fn queue(slot: u32) -> CpuQueue {
+        let signal = new_signal(Rank(1), slot, Seq::new(u64::MAX));
+        CpuQueue::new(Rank(1), Engine::Compute, "q", signal, Number::default(), 4)
+    }
+
+    fn submit(queue: &mut CpuQueue, kernel: Kernel) {
+        let (accesses, arguments) = Default::default();
+        queue.submit(Command::Launch { label: "k", kernel, accesses, arguments }).unwrap();
+    }
+
+    /// U1, where timing alone would seldom get: a unit passes a busy queue and goes to sleep, and
+    /// the other one then turns to another queue.
+    #[test]
+    fn who_passed_a_busy_queue_is_woken_before_another_queue_runs() {
+        let shared = Shared::new(Rank(1), Seq::new(u64::MAX));
+        let (mut first, mut second) = (queue(1), queue(2));
+        submit(&mut first, Kernel::new(|_| {}));
+        let changes_seen = Arc::new(Mutex::new(None));
+        submit(&mut second, {
+            let (seen, changes) = (Arc::clone(&changes_seen), shared.changes.clone());
+            Kernel::new(move |_| *seen.lock().unwrap() = Some(changes.value()))
+        });
+        let before = shared.changes.value();
+        let mut busy = Unit::new(&shared, Engine::Compute, 0);
+        let mut passing = Unit::new(&shared, Engine::Compute, 1);
+        let mut watch = Watch::new(&shared.changes, before + 1);
+
+        let Look::Run(command) = first.lane().look(&shared) else { panic!("it can run") };
+        busy.last = Some(Arc::clone(first.lane()));
+        assert!(!passing.run_lane(first.lane(), &mut watch));
+        assert_eq!(watch.waits.len(), 1, "a busy queue has nothing to be watched");
+        first.lane().finish("k", queue::run(command, &shared));
+        assert_eq!(shared.changes.value(), before, "nobody needs to be woken yet");
+
+        assert!(busy.run_lane(second.lane(), &mut watch));
+        assert_eq!(*changes_seen.lock().unwrap(), Some(before + 1));
+        busy.leave_last();
+        assert_eq!(shared.changes.value(), before + 1, "the second queue was passed by nobody");
+        assert_eq!(first.completions().value(), first.submitted());
+    }
+
+    #[test]
+    fn who_passed_a_busy_queue_is_woken_before_the_other_sleeps() {
+        let shared = Shared::new(Rank(1), Seq::new(u64::MAX));
+        let mut first = queue(1);
+        submit(&mut first, Kernel::new(|_| {}));
+        let before = shared.changes.value();
+        let Look::Run(command) = first.lane().look(&shared) else { panic!("it can run") };
+        assert!(matches!(first.lane().look(&shared), Look::Busy));
+        first.lane().finish("k", queue::run(command, &shared));
+        let mut unit = Unit::new(&shared, Engine::Compute, 0);
+        unit.last = Some(Arc::clone(first.lane()));
+        unit.leave_last();
+        assert_eq!(shared.changes.value(), before + 1);
+    }
+
+    /// What a kernel completes after its device was lost stays out: the ending is the last word.
+    #[test]
+    fn nothing_completes_after_a_loss() {
+        let shared = Shared::new(Rank(1), Seq::new(u64::MAX));
+        let mut first = queue(1);
+        submit(&mut first, Kernel::new(|_| {}));
+        let Look::Run(command) = first.lane().look(&shared) else { panic!("it can run") };
+        first.lane().lose();
+        first.lane().finish("k", queue::run(command, &shared));
+        assert_eq!(first.completions().value(), Seq::new(u64::MAX));
+        assert!(matches!(first.lane().look(&shared), Look::Over));
+        assert_eq!(first.report().completed, 0);
     }
 }

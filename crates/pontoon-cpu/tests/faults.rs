@@ -350,6 +350,15 @@ impl Drop for Bomb {
     }
 }
 
+/// Throws a bomb when it is dropped.
+struct Cluster;
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        panic_any(Bomb);
+    }
+}
+
 #[test]
 fn what_panics_when_it_is_dropped_costs_no_unit() {
     let device = device(1, 1, 8);
@@ -367,7 +376,7 @@ fn what_panics_when_it_is_dropped_costs_no_unit() {
             // Thrown.
             1 => {
                 std::mem::forget(bomb);
-                Kernel::new(|_| panic_any(Bomb))
+                Kernel::new(|_| panic_any(Cluster))
             }
             // Captured, and never run.
             _ => {

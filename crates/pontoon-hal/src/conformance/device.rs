@@ -149,13 +149,24 @@ pub fn d2_every_queue_makes_progress<S: Subject>(subject: &S) -> Checked {
     if count < 2 {
         return Checked::Partly("second queue");
     }
-    // One queue that never runs dry does not starve another.
-    let (greedy, modest) = queues.split_at_mut(1);
-    let own = bench.region(16);
+    // As many queues as keep all units busy, never run dry, do not starve one more.
+    let units = bench.device.capabilities().compute_units as usize;
+    let (greedy, modest) = queues.split_at_mut(units.min(count - 1));
+    let feed = |greedy: &mut [QueueOf<S>]| {
+        for queue in greedy {
+            while queue.submit(bench.hold(Duration::from_micros(200), &[])).is_ok() {}
+        }
+    };
+    feed(greedy);
     let position = bench.submit(&mut modest[0], bench.fill(&region, 77));
-    bench.until("a queue starved beside a greedy one", || {
-        while greedy[0].submit(bench.fill(&own, 1)).is_ok() {}
-        modest[0].completions().value().is_at_or_past(position)
+    let (slot, start) = (greedy[0].completions().clone(), greedy[0].submitted());
+    bench.until("a queue starved beside greedy ones", || {
+        feed(greedy);
+        let done = modest[0].completions().value().is_at_or_past(position);
+        // Far more than a turn, and soon enough that this thread never lets the queue run dry.
+        let others = slot.value().ahead_of(start);
+        bench.holds_true("a queue starved while another completed 1000", done || others < 1000);
+        done
     });
     Checked::Yes
 }

@@ -284,7 +284,7 @@ impl<'s, S: Subject> Bench<'s, S> {
     }
 
     #[track_caller]
-    fn still_patient(&self, start: Instant, what: &str) {
+    pub(crate) fn still_patient(&self, start: Instant, what: &str) {
         assert!(start.elapsed() < PATIENCE, "{}: {what} within {PATIENCE:?}", self.clause);
     }
 }

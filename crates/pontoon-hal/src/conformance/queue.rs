@@ -1,6 +1,6 @@
 //! The clauses of [`Queue`].
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pontoon_signal::{Bound, Ending, Seq, WaitError};
 
@@ -358,7 +358,9 @@ pub(super) fn holding<S: Subject>(
     access: &Access<super::MemoryOf<S>>,
     time: Duration,
 ) -> Seq {
+    let start = Instant::now();
     loop {
+        bench.still_patient(start, "a kernel ran and the host was not refused what it holds");
         let held = bench.submit(queue, bench.hold(time, std::slice::from_ref(access)));
         let mut met = false;
         bench.until("a kernel neither began nor ended", || {
