@@ -1,8 +1,8 @@
 //! The device: its threads, its queues, its end.
 
 use std::{
-    fmt,
-    sync::{Arc, Mutex},
+    fmt, mem, slice,
+    sync::{Arc, Mutex, Weak},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -16,7 +16,7 @@ use pontoon_signal::{
 use crate::{
     kernel::Kernel,
     memory::Region,
-    queue::{CpuQueue, Lane, lock},
+    queue::{CpuQueue, Lane, Number, lock},
     unit,
     wait_log::WaitLog,
 };
@@ -58,7 +58,6 @@ pub struct CpuDevice {
 pub(crate) struct Shared {
     pub(crate) rank: Rank,
     pub(crate) changes: Slot,
-    table: SignalTable,
     state: Mutex<State>,
     meter: Mutex<Meter>,
     waits: Mutex<WaitLog>,
@@ -66,19 +65,38 @@ pub(crate) struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// Grown at each change of what follows.
+    /// Grown when a sleeping unit has to look again.
     changes: Publisher,
+    /// Queues on which something may run.
     lanes: Vec<Arc<Lane>>,
-    regions: u64,
+    /// Which list `lanes` is.
+    generation: u64,
+    /// Queues that failed and whose handles are there: `synchronize` says so.
+    failed: Vec<Weak<Lane>>,
+    /// Who has which queue number, from 1 on.
+    numbers: Vec<Weak<()>>,
     end: End,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Open,
+    /// Nothing new starts; what runs completes.
     Closing,
+    /// Nothing completes.
     Lost,
 }
+
+/// What became of a device's queues since a unit last asked.
+pub(crate) enum RollCall {
+    Same,
+    Changed(u64, Vec<Arc<Lane>>),
+    /// The device ends, and so does the unit.
+    Over,
+}
+
+/// Regions of all devices, so that their ids are unique in the process.
+static REGIONS: Mutex<u64> = Mutex::new(0);
 
 /// How long at least one command was running.
 #[derive(Debug, Default)]
@@ -119,7 +137,6 @@ impl CpuDevice {
     /// # Errors
     ///
     /// See [`OpenDeviceError`].
-    #[expect(clippy::missing_panics_doc, reason = "a table just made has its slots free")]
     pub fn open(rank: Rank, spec: CpuSpec) -> Result<Self, OpenDeviceError> {
         if spec.units == 0 {
             return Err(OpenDeviceError::Zero("unit"));
@@ -127,19 +144,7 @@ impl CpuDevice {
         if spec.depth == 0 {
             return Err(OpenDeviceError::Zero("command of depth"));
         }
-        let shape = TableShape::new(1, 1 + QUEUES).first_rank(rank).starting_at(spec.start);
-        let table = SignalTable::in_process(shape);
-        let changes = SlotId { producer: rank, slot: CHANGES };
-        let claimed = "a new table has this slot free";
-        let state = State {
-            changes: table.publisher(changes).expect(claimed),
-            lanes: Vec::new(),
-            regions: 0,
-            end: End::Open,
-        };
-        let changes = table.slot(changes).expect(claimed);
-        let (state, meter, waits) = (Mutex::new(state), Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { rank, changes, table, state, meter, waits });
+        let shared = Arc::new(Shared::new(rank, spec.start));
         let capabilities = capabilities(spec).map_err(OpenDeviceError::Memory)?;
         let mut device = Self { shared, spec, capabilities, threads: Vec::new() };
         for index in 0..spec.units {
@@ -164,6 +169,7 @@ impl CpuDevice {
     /// all its queues end with `PeerDead`. For tests and drills.
     pub fn kill(&self) {
         self.shared.end_with(End::Lost);
+        self.shared.lose_queues();
     }
 
     /// How long at least one command was running since the device was opened.
@@ -175,8 +181,17 @@ impl CpuDevice {
 
     /// What its waits cost since the device was opened or since the last call.
     pub fn take_wait_log(&self) -> WaitLog {
-        std::mem::take(&mut *lock(&self.shared.waits))
+        mem::take(&mut *lock(&self.shared.waits))
     }
+}
+
+/// Signal `slot` of device `rank`, in a table of its own: who still waits for an earlier queue with
+/// that number sees that one's ending, and never this one's completions.
+pub(crate) fn new_signal(rank: Rank, slot: u32, start: Seq) -> (Publisher, Slot) {
+    let shape = TableShape::new(1, slot + 1).first_rank(rank).starting_at(start);
+    let (table, slot) = (SignalTable::in_process(shape), SlotId { producer: rank, slot });
+    let claimed = "a new table has its slots free";
+    (table.publisher(slot).expect(claimed), table.slot(slot).expect(claimed))
 }
 
 fn capabilities(spec: CpuSpec) -> Result<Capabilities, AllocateError> {
@@ -207,11 +222,10 @@ impl Device for CpuDevice {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Region, AllocateError> {
-        let mut state = lock(&self.shared.state);
-        state.regions += 1;
-        // The device's number in the high half keeps ids unique in the process.
-        let id = RegionId(u64::from(self.shared.rank.0) << 32 | state.regions);
-        drop(state);
+        let mut regions = lock(&REGIONS);
+        *regions += 1;
+        let id = RegionId(*regions);
+        drop(regions);
         Region::allocate(id, self.shared.rank, bytes)
     }
 
@@ -221,37 +235,80 @@ impl Device for CpuDevice {
         if state.end != End::Open {
             return Err(OpenQueueError::DeviceLost);
         }
-        let free = (CHANGES + 1..=QUEUES).find_map(|slot| {
-            let slot = SlotId { producer: shared.rank, slot };
-            Some((shared.table.publisher(slot).ok()?, shared.table.slot(slot).ok()?))
-        });
-        let Some((done, completions)) = free else {
+        let free = state.numbers.iter().position(|holder| holder.strong_count() == 0);
+        let Some(free) = free else {
             return Err(OpenQueueError::TooMany { queues: QUEUES });
         };
-        let depth = self.spec.depth;
-        let queue = CpuQueue::new(shared.rank, engine, label, done, completions, depth);
+        let number = Number::default();
+        state.numbers[free] = number.downgrade();
+        let signal = new_signal(shared.rank, CHANGES + 1 + free as u32, self.spec.start);
+        let queue = CpuQueue::new(shared.rank, engine, label, signal, number, self.spec.depth);
         state.lanes.push(Arc::clone(queue.lane()));
-        state.changes.pub_release(1);
+        state.lanes_changed();
         Ok(queue)
     }
 
     fn synchronize(&self, bound: Bound) -> Result<(), WaitError> {
-        let lanes = lock(&self.shared.state).lanes.clone();
         let started = Os.now();
-        for lane in lanes {
-            let target = lane.submitted();
+        // All targets first: what is submitted during the waits is not waited for.
+        let lanes: Vec<_> = {
+            let state = lock(&self.shared.state);
+            let failed = state.failed.iter().filter_map(Weak::upgrade);
+            let all = state.lanes.iter().cloned().chain(failed);
+            all.map(|lane| (lane.completions.clone(), lane.submitted())).collect()
+        };
+        for (completions, target) in lanes {
             let left = bound.less(Os.now().since(started));
-            lane.completions.uncounted_waiter().wait_ge_bounded(target, left)?.acq_fence();
+            completions.uncounted_waiter().wait_ge_bounded(target, left)?.acq_fence();
         }
         Ok(())
     }
 }
 
+impl State {
+    fn lanes_changed(&mut self) {
+        self.generation += 1;
+        self.changes.pub_release(1);
+    }
+
+    /// Keeps in mind queues on which nothing will run.
+    fn set_aside(&mut self, lanes: &[Arc<Lane>]) {
+        self.failed.retain(|lane| lane.strong_count() > 0);
+        self.failed.extend(lanes.iter().filter(|lane| lane.has_failed()).map(Arc::downgrade));
+    }
+}
+
 impl Shared {
-    /// The queues of `engine`.
-    pub(crate) fn lanes(&self, engine: Engine) -> Vec<Arc<Lane>> {
+    pub(crate) fn new(rank: Rank, start: Seq) -> Self {
+        let (publisher, changes) = new_signal(rank, CHANGES, start);
+        let state = State {
+            changes: publisher,
+            lanes: Vec::new(),
+            generation: 0,
+            failed: Vec::new(),
+            numbers: (0..QUEUES).map(|_| Weak::new()).collect(),
+            end: End::Open,
+        };
+        let (state, meter, waits) = (Mutex::new(state), Mutex::default(), Mutex::default());
+        Self { rank, changes, state, meter, waits }
+    }
+
+    /// The queues of `engine`, if they are not those of `generation`.
+    pub(crate) fn roll_call(&self, engine: Engine, generation: u64) -> RollCall {
         let state = lock(&self.state);
-        state.lanes.iter().filter(|lane| lane.engine == engine).cloned().collect()
+        if state.end != End::Open {
+            return RollCall::Over;
+        }
+        if state.generation == generation {
+            return RollCall::Same;
+        }
+        let lanes = state.lanes.iter().filter(|lane| lane.engine == engine).cloned();
+        RollCall::Changed(state.generation, lanes.collect())
+    }
+
+    /// Makes sleeping units look at all queues again.
+    pub(crate) fn wake_units(&self) {
+        lock(&self.state).changes.pub_release(1);
     }
 
     /// Forgets a queue on which nothing will run again.
@@ -260,27 +317,33 @@ impl Shared {
         let before = state.lanes.len();
         state.lanes.retain(|other| !Arc::ptr_eq(other, lane));
         if state.lanes.len() != before {
-            state.changes.pub_release(1);
+            state.set_aside(slice::from_ref(lane));
+            state.lanes_changed();
         }
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        lock(&self.state).end != End::Open
-    }
-
-    pub(crate) fn is_lost(&self) -> bool {
-        lock(&self.state).end == End::Lost
-    }
-
+    /// Stops the units: each ends when the command that it runs has ended.
     fn end_with(&self, end: End) {
         let mut state = lock(&self.state);
         if state.end == End::Open {
             state.end = end;
         }
         for lane in &state.lanes {
-            lane.lose();
+            lane.stop();
         }
         state.changes.pub_release(1);
+    }
+
+    /// Loses every queue. Their commands are dropped with their handles, or here.
+    fn lose_queues(&self) {
+        let mut state = lock(&self.state);
+        let lanes = mem::take(&mut state.lanes);
+        for lane in &lanes {
+            lane.lose();
+        }
+        state.set_aside(&lanes);
+        // What kernels captured is dropped with `lanes`, and may own what locks the state.
+        drop(state);
     }
 
     /// A command starts to run.
@@ -318,8 +381,12 @@ impl Drop for CpuDevice {
     fn drop(&mut self) {
         self.shared.end_with(End::Closing);
         for thread in self.threads.drain(..) {
-            // A unit that panicked has said so on stderr; there is nobody to tell here.
-            let _ = thread.join();
+            // A kernel may own its device, which then is dropped by the unit that drops the
+            // kernel. That unit ends by itself.
+            if thread.thread().id() != thread::current().id() {
+                let _ = thread.join();
+            }
         }
+        self.shared.lose_queues();
     }
 }

@@ -79,11 +79,12 @@ impl<'a> Context<'a> {
     /// If there is no such access, it was declared for reading, it was had before, or its bytes
     /// are no whole number of aligned `T`s.
     pub fn write<T: Pod>(&mut self, index: usize) -> &'a mut [T] {
-        let view = self.views.get_mut(index);
-        match view.map(|view| mem::replace(view, View::Taken)) {
-            Some(View::Write(bytes)) => cast(bytemuck::try_cast_slice_mut(bytes), index),
+        match self.views.get_mut(index) {
             Some(View::Read(_)) => panic!("access {index} was declared for reading"),
-            Some(View::Taken) => panic!("access {index} was taken before"),
+            Some(view) => match mem::replace(view, View::Taken) {
+                View::Write(bytes) => cast(bytemuck::try_cast_slice_mut(bytes), index),
+                _ => panic!("access {index} was taken before"),
+            },
             None => panic!("access {index} was not declared"),
         }
     }

@@ -7,7 +7,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use pontoon_hal::{Access, AllocateError, Hazard, HostAccessError, Memory, Mode, RegionId};
+use pontoon_hal::{
+    Access, AllocateError, Hazard, HostAccessError, Memory, Mode, RegionId, overlap,
+};
 use pontoon_signal::{Host, Nanos, Os, Rank, SharedMap};
 
 /// A region of a CPU device: page-aligned shared memory, zeroed and touched.
@@ -88,18 +90,23 @@ impl Region {
         }
     }
 
-    /// Takes `range` for `holder`, or says who has it. The range is within the region.
+    /// Takes `range` for `holder`, or says who has it.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not within the region.
     pub(crate) fn borrow(
         &self,
         range: Range<usize>,
         mode: Mode,
         holder: Holder,
     ) -> Result<Borrow<'_>, Hazard> {
-        debug_assert!(range.start <= range.end && range.end <= self.inner.bytes);
+        // Checked here and not only by whoever calls: the slices of a borrow are sound by it.
+        let within = range.start <= range.end && range.end <= self.inner.bytes;
+        assert!(within, "bytes {range:?} of a region of {} bytes", self.inner.bytes);
         let mut borrows = self.inner.lock();
         for held in &borrows.held {
-            let overlap = range.start < held.range.end && held.range.start < range.end;
-            if overlap && (mode == Mode::Write || held.mode == Mode::Write) {
+            if overlap(&range, &held.range) && (mode == Mode::Write || held.mode == Mode::Write) {
                 return Err(Hazard {
                     region: self.inner.id,
                     refused: (range, mode),
@@ -247,6 +254,7 @@ mod tests {
         let region = region();
         let _writer = region.borrow(10..20, Mode::Write, HOST).unwrap();
         assert!(region.borrow(10..10, Mode::Write, HOST).is_ok());
+        assert!(region.borrow(15..15, Mode::Write, HOST).is_ok());
         assert!(region.borrow(20..30, Mode::Write, HOST).is_ok());
     }
 

@@ -3,7 +3,7 @@
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
 };
 
 use arrayvec::ArrayVec;
@@ -28,6 +28,18 @@ pub struct CpuQueue {
     ring: BufferWriter<Option<CpuCommand>>,
     depth: u32,
     lane: Arc<Lane>,
+    _number: Number,
+}
+
+/// The number of a queue among its device's. Free again when the handle is dropped and nothing
+/// will run any more.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Number(Arc<()>);
+
+impl Number {
+    pub(crate) fn downgrade(&self) -> Weak<()> {
+        Arc::downgrade(&self.0)
+    }
 }
 
 /// What the units see of a queue.
@@ -38,18 +50,35 @@ pub(crate) struct Lane {
     pub(crate) label: Arc<str>,
     pub(crate) completions: Slot,
     pub(crate) arrivals: Slot,
+    /// Set under the lock of `head`, before the signal ends.
     fault: OnceLock<Fault>,
-    report: Mutex<QueueReport>,
-    /// Held by the unit that runs the queue's next command.
-    runner: Mutex<Runner>,
+    head: Mutex<Head>,
 }
 
-/// The running end of a queue. One unit at a time has it, so commands run in order.
+/// The running end of a queue.
+///
+/// Invariant Q1: its lock is held for a look or a completion only, never while a command runs or
+/// anything of a kernel is dropped: units wait for it, and kernels may own devices and queues.
 #[derive(Debug)]
-pub(crate) struct Runner {
+struct Head {
     ring: BufferReader<Option<CpuCommand>>,
-    done: Publisher,
+    /// `None` once nothing will run or complete here again; its end ends the signal.
+    open: Option<Open>,
     next: Option<Next>,
+    /// A unit has the command before `next`, so `next` has to wait.
+    running: bool,
+    /// Another unit came by meanwhile and watches something else now.
+    passed_over: bool,
+    /// The device closes: nothing starts any more, what runs completes.
+    stopped: bool,
+    report: QueueReport,
+}
+
+/// What a queue gives back when it is over. The signal ends before the number is free.
+#[derive(Debug)]
+struct Open {
+    done: Publisher,
+    _number: Number,
 }
 
 #[derive(Debug)]
@@ -58,10 +87,16 @@ struct Next {
     since: Nanos,
 }
 
-/// What became of a look at a queue.
-pub(crate) enum Step {
-    /// A command completed; there may be more.
+/// What a look at a queue found.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation a command")]
+pub(crate) enum Look {
+    /// A wait completed; there may be more.
     Ran,
+    /// A command to be run, and then [finished](Lane::finish).
+    Run(CpuCommand),
+    /// Another unit runs a command of it, and will tell when it turns to another queue; or the
+    /// device closes.
+    Busy,
     /// Nothing to do until `slot` is at `target`, or until `deadline`.
     Idle { slot: Slot, target: Seq, deadline: Option<Nanos> },
     /// Nothing will ever run here again.
@@ -73,27 +108,34 @@ impl CpuQueue {
         device: Rank,
         engine: Engine,
         label: &str,
-        done: Publisher,
-        completions: Slot,
+        signal: (Publisher, Slot),
+        number: Number,
         depth: u32,
     ) -> Self {
+        let (done, completions) = signal;
         // Both counters start where the completions are, so that position n of the one is
         // position n of the other.
         let ring = (0..depth).map(|_| None);
         let (ring, reader) = pontoon_signal::DoubleBuffer::starting_at(done.value(), ring);
-        let arrivals = reader.pending().0;
-        let runner = Mutex::new(Runner { ring: reader, done, next: None });
+        let head = Head {
+            ring: reader,
+            open: Some(Open { done, _number: number.clone() }),
+            next: None,
+            running: false,
+            passed_over: false,
+            stopped: false,
+            report: QueueReport::default(),
+        };
         let lane = Arc::new(Lane {
             device,
             engine,
             label: label.into(),
             completions,
-            arrivals,
+            arrivals: head.ring.pending().0,
             fault: OnceLock::new(),
-            report: Mutex::default(),
-            runner,
+            head: Mutex::new(head),
         });
-        Self { ring, depth, lane }
+        Self { ring, depth, lane, _number: number }
     }
 
     pub(crate) fn lane(&self) -> &Arc<Lane> {
@@ -110,6 +152,11 @@ impl Queue for CpuQueue {
             return Err(SubmitError::Faulted(fault.clone()));
         }
         check(&command, self.lane.engine).map_err(SubmitError::Malformed)?;
+        // A command that runs has left its place in the ring and is under way all the same.
+        let under_way = self.ring.published().ahead_of(self.lane.completions.value());
+        if under_way >= i64::from(self.depth) {
+            return Err(SubmitError::Full(command));
+        }
         match self.ring.try_fill() {
             Ok(Some(mut place)) => {
                 *place = Some(command);
@@ -117,7 +164,8 @@ impl Queue for CpuQueue {
                 Ok(self.ring.published())
             }
             Ok(None) => Err(SubmitError::Full(command)),
-            Err(_) => Err(SubmitError::Faulted(self.lane.fault_or_lost(self.ring.published()))),
+            // The lane has the reading end, so it is there; what it would mean is this.
+            Err(_) => Err(SubmitError::Full(command)),
         }
     }
 
@@ -138,7 +186,7 @@ impl Queue for CpuQueue {
     }
 
     fn report(&self) -> QueueReport {
-        *lock(&self.lane.report)
+        lock(&self.lane.head).report
     }
 }
 
@@ -178,113 +226,126 @@ fn check(command: &CpuCommand, engine: Engine) -> Result<(), &'static str> {
 }
 
 impl Lane {
-    /// The running end, if no other unit has it.
-    pub(crate) fn try_runner(&self) -> Option<MutexGuard<'_, Runner>> {
-        // Poisoned or not: a unit that panicked outside a kernel has faulted nothing yet, and the
-        // next one goes on from a command that is simply still next.
-        match self.runner.try_lock() {
-            Ok(runner) => Some(runner),
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(std::sync::TryLockError::WouldBlock) => None,
-        }
-    }
-
     /// Everything submitted by now is complete when the completions are here.
     pub(crate) fn submitted(&self) -> Seq {
         self.arrivals.value()
     }
 
-    /// Stops the queue: records why, then ends its signal, so that whoever sees the ending finds
-    /// the reason.
-    pub(crate) fn fail(&self, fault: Fault) {
-        let ending = fault.ending();
-        let _ = self.fault.set(fault);
-        self.completions.end(ending);
+    pub(crate) fn has_failed(&self) -> bool {
+        self.fault.get().is_some()
     }
 
+    /// Looks at what is next, and completes it if it is a wait that was reached.
+    pub(crate) fn look(&self, shared: &Shared) -> Look {
+        let mut head = lock(&self.head);
+        let head = &mut *head;
+        if head.open.is_none() {
+            return Look::Over;
+        }
+        if head.running || head.stopped {
+            head.passed_over = true;
+            return Look::Busy;
+        }
+        if head.next.is_none() {
+            let arrived = head.ring.try_next().map(|place| place.and_then(|mut p| p.take()));
+            match arrived {
+                Ok(Some(command)) => head.next = Some(Next { command, since: Os.now() }),
+                Ok(None) => {
+                    let (slot, target) = head.ring.pending();
+                    return Look::Idle { slot, target, deadline: None };
+                }
+                // The queue was dropped, and all that it was given has run.
+                Err(_) => {
+                    head.open = None;
+                    return Look::Over;
+                }
+            }
+        }
+        let Some(next) = head.next.take() else { return Look::Ran };
+        let Command::Wait { label, slot, target, bound } = &next.command else {
+            head.running = true;
+            return Look::Run(next.command);
+        };
+        let outcome = match poll(slot, *target, *bound, next.since, shared) {
+            Ok(Some(held)) => Ok(Done { busy: Nanos(0), held: Some(held) }),
+            Ok(None) => {
+                let deadline = bound.deadline().map(|d| next.since.saturating_add(d.into()));
+                let (slot, target) = (slot.clone(), *target);
+                head.next = Some(next);
+                return Look::Idle { slot, target, deadline };
+            }
+            Err(error) => {
+                if error.is_timeout() {
+                    head.report.timeouts += 1;
+                    shared.log_timeout();
+                }
+                Err(Cause::Wait(error))
+            }
+        };
+        self.complete(head, label, outcome);
+        Look::Ran
+    }
+
+    /// Completes the command that a look gave out, or stops the queue with it.
+    pub(crate) fn finish(&self, label: &'static str, outcome: Result<Done, Cause>) {
+        let mut head = lock(&self.head);
+        head.running = false;
+        self.complete(&mut head, label, outcome);
+    }
+
+    /// Whether another unit came by while a command ran and has to be told to look again.
+    pub(crate) fn was_passed_over(&self) -> bool {
+        std::mem::take(&mut lock(&self.head).passed_over)
+    }
+
+    fn complete(&self, head: &mut Head, label: &'static str, outcome: Result<Done, Cause>) {
+        // The device may have been lost meanwhile: then nothing completes any more.
+        let Some(open) = &mut head.open else { return };
+        match outcome {
+            Ok(done) => {
+                note(&mut head.report, &done);
+                open.done.pub_release(1);
+            }
+            Err(cause) => self.fail(head, label, cause),
+        }
+    }
+
+    /// Starts nothing any more, because the device closes.
+    pub(crate) fn stop(&self) {
+        lock(&self.head).stopped = true;
+    }
+
+    /// Stops the queue because its device is gone.
     pub(crate) fn lose(&self) {
-        self.fail(self.lost(self.completions.value() + 1));
+        self.fail(&mut lock(&self.head), "everything submitted", Cause::DeviceLost);
     }
 
-    fn lost(&self, at: Seq) -> Fault {
-        let (device, queue) = (self.device, Arc::clone(&self.label));
-        Fault { device, queue, command: "everything submitted", at, cause: Cause::DeviceLost }
-    }
-
-    fn fault_or_lost(&self, at: Seq) -> Fault {
-        self.fault.get().cloned().unwrap_or_else(|| self.lost(at))
+    /// Records why the queue stops, then ends its signal, so that whoever sees the ending finds
+    /// the reason. The first reason stays.
+    fn fail(&self, head: &mut Head, command: &'static str, cause: Cause) {
+        let Some(open) = head.open.take() else { return };
+        let (device, queue, at) = (self.device, Arc::clone(&self.label), open.done.value() + 1);
+        let fault = self.fault.get_or_init(|| Fault { device, queue, command, at, cause });
+        open.done.end(fault.ending());
     }
 }
 
-impl Runner {
-    /// Runs the next command, if it can run now.
-    pub(crate) fn step(&mut self, lane: &Lane, shared: &Shared) -> Step {
-        if lane.fault.get().is_some() {
-            return Step::Over;
+/// Runs a command that a look gave out.
+pub(crate) fn run(command: CpuCommand, shared: &Shared) -> Result<Done, Cause> {
+    // Dropping the kernel may drop what it captured, which is as little to be trusted as the
+    // kernel. It is gone before the completion is published: then its regions are free.
+    let ran = catch_unwind(AssertUnwindSafe(move || match &command {
+        Command::Launch { kernel, accesses, arguments, label } => {
+            launch(kernel, accesses, arguments, label, shared)
         }
-        if self.next.is_none() {
-            let arrival = self.ring.pending();
-            match self.ring.try_next() {
-                Ok(Some(mut place)) => {
-                    let since = Os.now();
-                    self.next = place.take().map(|command| Next { command, since });
-                }
-                Ok(None) => {
-                    let (slot, target) = arrival;
-                    return Step::Idle { slot, target, deadline: None };
-                }
-                // The queue was dropped, and all that it was given has run.
-                Err(_) => return Step::Over,
-            }
-        }
-        let Some(next) = &self.next else { return Step::Ran };
-        let outcome = match &next.command {
-            Command::Wait { slot, target, bound, .. } => {
-                match poll(slot, *target, *bound, next.since, shared) {
-                    Ok(Some(held)) => Ok(Done { busy: Nanos(0), held: Some(held) }),
-                    Ok(None) => {
-                        let deadline =
-                            bound.deadline().map(|d| next.since.saturating_add(d.into()));
-                        return Step::Idle { slot: slot.clone(), target: *target, deadline };
-                    }
-                    Err(error) => Err(Cause::Wait(error)),
-                }
-            }
-            Command::Launch { kernel, accesses, arguments, label } => {
-                launch(kernel, accesses, arguments, label, shared)
-            }
-            Command::Copy { from, to, label } => copy(from, to, label, shared),
-            _ => Err(Cause::Panicked("a command this device does not know".into())),
-        };
-        let label = next.command.label();
-        self.next = None;
-        if shared.is_lost() {
-            return Step::Over;
-        }
-        match outcome {
-            Ok(done) => {
-                note(&mut lock(&lane.report), &done);
-                self.done.pub_release(1);
-                Step::Ran
-            }
-            Err(cause) => {
-                if let Cause::Wait(error) = &cause
-                    && error.is_timeout()
-                {
-                    lock(&lane.report).timeouts += 1;
-                    shared.log_timeout();
-                }
-                let (device, queue) = (lane.device, Arc::clone(&lane.label));
-                let at = self.done.value() + 1;
-                lane.fail(Fault { device, queue, command: label, at, cause });
-                Step::Over
-            }
-        }
-    }
+        Command::Copy { from, to, label } => copy(from, to, label, shared),
+        _ => Err(Cause::Panicked("a command this device does not know".into())),
+    }));
+    ran.unwrap_or_else(|panic| Err(panicked(panic)))
 }
 
 /// What a completed command cost.
-struct Done {
+pub(crate) struct Done {
     busy: Nanos,
     held: Option<Nanos>,
 }
@@ -341,15 +402,24 @@ fn launch(
         kernel.run(&mut Context::new(shared.rank, &mut borrows, arguments));
     }));
     let busy = shared.end(started);
-    ran.map_err(|panic| Cause::Panicked(message(panic.as_ref())))?;
+    ran.map_err(panicked)?;
     Ok(Done { busy, held: None })
 }
 
-fn message(panic: &(dyn Any + Send)) -> Arc<str> {
-    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+fn panicked(panic: Box<dyn Any + Send>) -> Cause {
+    let message = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => Arc::from(*text),
         (_, Some(text)) => Arc::from(text.as_str()),
         _ => Arc::from("no message"),
+    };
+    dispose(panic);
+    Cause::Panicked(message)
+}
+
+/// Drops what was thrown. What that throws is given up: it could go on for ever.
+pub(crate) fn dispose(panic: Box<dyn Any + Send>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(another);
     }
 }
 

@@ -1,14 +1,17 @@
 //! A compute unit or copy engine: a thread that runs whatever queue can go on.
 
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use arrayvec::ArrayVec;
 use pontoon_hal::Engine;
 use pontoon_signal::{Bound, GROUP_MAX, Host, Nanos, Os, Seq, Slot, Wait, Waiter, wait_settled};
 
 use crate::{
-    device::Shared,
-    queue::{Lane, Step},
+    device::{RollCall, Shared},
+    queue::{self, Lane, Look, dispose},
 };
 
 /// Commands of one queue run in a row before the unit looks at the others.
@@ -18,52 +21,96 @@ const BATCH: u32 = 8;
 const SPIN: u32 = 64;
 /// Times that an idle unit gives its core away before it sleeps.
 const YIELDS: u32 = 4;
-/// The longest sleep without anything happening.
-const LONGEST: Nanos = Nanos(1_000_000_000);
 
 /// Runs commands of `engine` until the device ends.
 pub(crate) fn run(shared: &Shared, engine: Engine, first: usize) {
-    let mut seen = shared.changes.value();
-    let mut lanes = shared.lanes(engine);
-    let mut turn = first;
-    while !shared.is_over() {
-        let now = shared.changes.value();
-        if now != seen {
-            seen = now;
-            lanes = shared.lanes(engine);
-        }
-        let mut watch = Watch::new(&shared.changes, seen + 1);
-        let mut ran = false;
-        for offset in 0..lanes.len() {
-            let lane = &lanes[(turn + offset) % lanes.len()];
-            ran |= run_lane(lane, shared, &mut watch);
-        }
-        turn = turn.wrapping_add(1);
-        if !ran {
-            watch.sleep();
-        }
+    let mut unit = Unit::new(shared, engine, first);
+    // Kernels are caught where they run. What unwinds to here was captured by a kernel that never
+    // ran, and dropped with its queue; the unit goes on.
+    while let Err(panic) = catch_unwind(AssertUnwindSafe(|| unit.run())) {
+        dispose(panic);
     }
 }
 
-/// Runs what it can of one queue. Whether anything ran.
-fn run_lane(lane: &Arc<Lane>, shared: &Shared, watch: &mut Watch) -> bool {
-    // The unit that has the queue looks at it again when its command is done.
-    let Some(mut runner) = lane.try_runner() else { return false };
-    for count in 0..BATCH {
-        match runner.step(lane, shared) {
-            Step::Ran => {}
-            Step::Idle { slot, target, deadline } => {
-                watch.add(slot, target, deadline);
-                return count > 0;
+/// Invariant U1: when a unit sleeps, each queue of its engine is watched by it, or is run by
+/// another unit that wakes it before turning to something else.
+struct Unit<'s> {
+    shared: &'s Shared,
+    engine: Engine,
+    /// Which of the device's lists of queues `lanes` is.
+    generation: u64,
+    lanes: Vec<Arc<Lane>>,
+    turn: usize,
+    /// The queue whose command this unit ran last, until it turned to something else.
+    last: Option<Arc<Lane>>,
+}
+
+impl<'s> Unit<'s> {
+    fn new(shared: &'s Shared, engine: Engine, turn: usize) -> Self {
+        Self { shared, engine, generation: 0, lanes: Vec::new(), turn, last: None }
+    }
+
+    fn run(&mut self) {
+        loop {
+            // Before the roll call: a change that it misses ends the sleep.
+            let changes = &self.shared.changes;
+            let mut watch = Watch::new(changes, changes.value() + 1);
+            match self.shared.roll_call(self.engine, self.generation) {
+                RollCall::Same => {}
+                RollCall::Changed(generation, lanes) => {
+                    self.generation = generation;
+                    self.lanes = lanes;
+                }
+                RollCall::Over => return,
             }
-            Step::Over => {
-                drop(runner);
-                shared.close(lane);
-                return count > 0;
+            let mut ran = false;
+            for offset in 0..self.lanes.len() {
+                let lane = Arc::clone(&self.lanes[(self.turn + offset) % self.lanes.len()]);
+                ran |= self.run_lane(&lane, &mut watch);
+            }
+            self.turn = self.turn.wrapping_add(1);
+            if !ran {
+                self.leave_last();
+                watch.sleep();
             }
         }
     }
-    true
+
+    /// Runs what it can of one queue. Whether anything ran.
+    fn run_lane(&mut self, lane: &Arc<Lane>, watch: &mut Watch) -> bool {
+        for count in 0..BATCH {
+            match lane.look(self.shared) {
+                Look::Ran => {}
+                Look::Run(command) => {
+                    if !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, lane)) {
+                        self.leave_last();
+                        self.last = Some(Arc::clone(lane));
+                    }
+                    let label = command.label();
+                    lane.finish(label, queue::run(command, self.shared));
+                }
+                Look::Busy => return count > 0,
+                Look::Idle { slot, target, deadline } => {
+                    watch.add(slot, target, deadline);
+                    return count > 0;
+                }
+                Look::Over => {
+                    self.shared.close(lane);
+                    return count > 0;
+                }
+            }
+        }
+        true
+    }
+
+    /// Turns away from the queue it ran last: others who found it busy look again (U1).
+    fn leave_last(&mut self) {
+        if let Some(last) = self.last.take()
+            && last.was_passed_over()
+        {
+            self.shared.wake_units();
+        }
+    }
 }
 
 /// What an idle unit sleeps on.
@@ -86,11 +133,99 @@ impl Watch {
     }
 
     fn sleep(&self) {
-        let left = self.deadline.since(Os.now()).min(LONGEST).max(Nanos(1));
-        let bound = Bound::within(left.as_duration()).spinning(SPIN).yielding(YIELDS);
+        let bound = match self.deadline {
+            Nanos(u64::MAX) => Bound::never_give_up(),
+            deadline => Bound::within(deadline.since(Os.now()).max(Nanos(1)).as_duration()),
+        };
+        let bound = bound.spinning(SPIN).yielding(YIELDS);
         let waits: ArrayVec<_, GROUP_MAX> =
             self.waits.iter().map(|(waiter, target)| Wait::new(waiter, *target)).collect();
         // A time-out is as good as a wake: the unit looks at its queues again.
         let _ = wait_settled(&waits, bound);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use pontoon_hal::{Command, Engine, Queue};
+    use pontoon_signal::{Rank, Seq};
+
+    use super::{Unit, Watch};
+    use crate::{
+        device::{Shared, new_signal},
+        kernel::Kernel,
+        queue::{self, CpuQueue, Look, Number},
+    };
+
+    fn queue(slot: u32) -> CpuQueue {
+        let signal = new_signal(Rank(1), slot, Seq::new(u64::MAX));
+        CpuQueue::new(Rank(1), Engine::Compute, "q", signal, Number::default(), 4)
+    }
+
+    fn submit(queue: &mut CpuQueue, kernel: Kernel) {
+        let (accesses, arguments) = Default::default();
+        queue.submit(Command::Launch { label: "k", kernel, accesses, arguments }).unwrap();
+    }
+
+    /// U1, where timing alone would seldom get: a unit passes a busy queue and goes to sleep, and
+    /// the other one then turns to another queue.
+    #[test]
+    fn who_passed_a_busy_queue_is_woken_before_another_queue_runs() {
+        let shared = Shared::new(Rank(1), Seq::new(u64::MAX));
+        let (mut first, mut second) = (queue(1), queue(2));
+        submit(&mut first, Kernel::new(|_| {}));
+        let changes_seen = Arc::new(Mutex::new(None));
+        submit(&mut second, {
+            let (seen, changes) = (Arc::clone(&changes_seen), shared.changes.clone());
+            Kernel::new(move |_| *seen.lock().unwrap() = Some(changes.value()))
+        });
+        let before = shared.changes.value();
+        let mut busy = Unit::new(&shared, Engine::Compute, 0);
+        let mut passing = Unit::new(&shared, Engine::Compute, 1);
+        let mut watch = Watch::new(&shared.changes, before + 1);
+
+        let Look::Run(command) = first.lane().look(&shared) else { panic!("it can run") };
+        busy.last = Some(Arc::clone(first.lane()));
+        assert!(!passing.run_lane(first.lane(), &mut watch));
+        assert_eq!(watch.waits.len(), 1, "a busy queue has nothing to be watched");
+        first.lane().finish("k", queue::run(command, &shared));
+        assert_eq!(shared.changes.value(), before, "nobody needs to be woken yet");
+
+        assert!(busy.run_lane(second.lane(), &mut watch));
+        assert_eq!(*changes_seen.lock().unwrap(), Some(before + 1));
+        busy.leave_last();
+        assert_eq!(shared.changes.value(), before + 1, "the second queue was passed by nobody");
+        assert_eq!(first.completions().value(), first.submitted());
+    }
+
+    #[test]
+    fn who_passed_a_busy_queue_is_woken_before_the_other_sleeps() {
+        let shared = Shared::new(Rank(1), Seq::new(u64::MAX));
+        let mut first = queue(1);
+        submit(&mut first, Kernel::new(|_| {}));
+        let before = shared.changes.value();
+        let Look::Run(command) = first.lane().look(&shared) else { panic!("it can run") };
+        assert!(matches!(first.lane().look(&shared), Look::Busy));
+        first.lane().finish("k", queue::run(command, &shared));
+        let mut unit = Unit::new(&shared, Engine::Compute, 0);
+        unit.last = Some(Arc::clone(first.lane()));
+        unit.leave_last();
+        assert_eq!(shared.changes.value(), before + 1);
+    }
+
+    /// What a kernel completes after its device was lost stays out: the ending is the last word.
+    #[test]
+    fn nothing_completes_after_a_loss() {
+        let shared = Shared::new(Rank(1), Seq::new(u64::MAX));
+        let mut first = queue(1);
+        submit(&mut first, Kernel::new(|_| {}));
+        let Look::Run(command) = first.lane().look(&shared) else { panic!("it can run") };
+        first.lane().lose();
+        first.lane().finish("k", queue::run(command, &shared));
+        assert_eq!(first.completions().value(), Seq::new(u64::MAX));
+        assert!(matches!(first.lane().look(&shared), Look::Over));
+        assert_eq!(first.report().completed, 0);
     }
 }

@@ -41,7 +41,7 @@ impl<M: Memory> Access<M> {
     /// Whether both name common bytes of one region and at least one of them writes.
     pub fn conflicts_with(&self, other: &Self) -> bool {
         let writes = self.mode == Mode::Write || other.mode == Mode::Write;
-        let overlap = self.range.start < other.range.end && other.range.start < self.range.end;
+        let overlap = overlap(&self.range, &other.range);
         writes && overlap && self.memory.id() == other.memory.id()
     }
 
@@ -49,6 +49,11 @@ impl<M: Memory> Access<M> {
     pub fn is_within_region(&self) -> bool {
         self.range.start <= self.range.end && self.range.end <= self.memory.bytes()
     }
+}
+
+/// Whether two ranges have common bytes. An empty range has none, wherever it lies.
+pub fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start.max(b.start) < a.end.min(b.end)
 }
 
 /// The most accesses a command can declare.
@@ -106,6 +111,20 @@ impl<M, K> Command<M, K> {
             Self::Launch { label, .. } | Self::Copy { label, .. } | Self::Wait { label, .. } => {
                 label
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::overlap;
+
+    #[test]
+    fn nothing_overlaps_nothing() {
+        assert!(overlap(&(0..10), &(9..20)) && overlap(&(5..6), &(0..10)));
+        assert!(!overlap(&(0..10), &(10..20)));
+        for empty in [0..0, 5..5, 10..10] {
+            assert!(!overlap(&empty, &(0..10)) && !overlap(&(0..10), &empty));
         }
     }
 }

@@ -155,3 +155,72 @@ fn verb(mode: Mode) -> &'static str {
         Mode::Write => "write",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pontoon_signal::{
+        Bound, Ending, Rank, Reason, Seq, SignalTable, SlotId, TableShape, WaitError,
+    };
+    use std::time::Duration;
+
+    use super::{Cause, Fault, Hazard, fault_reason};
+    use crate::{Mode, RegionId};
+
+    fn fault(cause: Cause) -> Fault {
+        Fault { device: Rank(3), queue: "q".into(), command: "c", at: Seq::new(9), cause }
+    }
+
+    /// The failure of a wait on a signal that has `ending`, or on one that never comes.
+    fn failed_wait(ending: Option<Ending>) -> Cause {
+        let table = SignalTable::in_process(TableShape::new(1, 1));
+        let slot = table.slot(SlotId::new(0, 0)).unwrap();
+        if let Some(ending) = ending {
+            slot.end(ending);
+        }
+        let bound = Bound::within(Duration::from_millis(1));
+        let error: WaitError = slot.waiter().wait_ge_bounded(Seq::new(1), bound).unwrap_err();
+        Cause::Wait(error)
+    }
+
+    #[test]
+    fn an_ending_is_handed_on_with_its_root() {
+        let hazard = Hazard {
+            region: RegionId(1),
+            refused: (0..4, Mode::Read),
+            running: (2..6, Mode::Write),
+            holder: "h",
+            on: None,
+        };
+        let by_us = |reason| Ending::Aborted { reason, by: Rank(3) };
+        let dead = Ending::PeerDead { rank: Rank(8) };
+        let aborted = Ending::Aborted { reason: Reason::small(77), by: Rank(8) };
+        let link = Ending::LinkFailed { code: -1 };
+        for (cause, ending) in [
+            (Cause::DeviceLost, Ending::PeerDead { rank: Rank(3) }),
+            (Cause::Hazard(hazard), by_us(fault_reason::HAZARD)),
+            (Cause::Panicked("p".into()), by_us(fault_reason::PANICKED)),
+            (failed_wait(None), by_us(fault_reason::TIMED_OUT)),
+            (failed_wait(Some(link)), by_us(fault_reason::LINK)),
+            (failed_wait(Some(dead)), dead),
+            (failed_wait(Some(aborted)), aborted),
+        ] {
+            assert_eq!(fault(cause.clone()).ending(), ending, "{cause}");
+        }
+    }
+
+    #[test]
+    fn a_hazard_with_the_host_says_so() {
+        let hazard = Hazard {
+            region: RegionId(5),
+            refused: (0..4, Mode::Write),
+            running: (2..6, Mode::Read),
+            holder: "an access",
+            on: None,
+        };
+        assert_eq!(
+            fault(Cause::Hazard(hazard)).to_string(),
+            "device 3 queue q: c (completion 9) failed: it would write bytes 0..4 of region 5 while \
+             an access on the host reads bytes 2..6: wait for its fence first"
+        );
+    }
+}

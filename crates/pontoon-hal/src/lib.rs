@@ -16,7 +16,9 @@ mod memory;
 mod queue;
 
 pub use capability::Capabilities;
-pub use command::{ACCESSES_MAX, ARGUMENTS_MAX, Access, Accesses, Arguments, Command, Mode};
+pub use command::{
+    ACCESSES_MAX, ARGUMENTS_MAX, Access, Accesses, Arguments, Command, Mode, overlap,
+};
 pub use device::{AllocateError, Device, Engine, OpenQueueError};
 pub use fault::{Cause, Fault, Hazard, fault_reason};
 pub use memory::{HostAccessError, Memory, RegionId};
