@@ -105,10 +105,13 @@ impl<'s> Unit<'s> {
 
     /// Turns away from the queue it ran last: others who found it busy look again (U1).
     fn leave_last(&mut self) {
-        if let Some(last) = self.last.take()
-            && last.was_passed_over()
-        {
+        let Some(last) = self.last.take() else { return };
+        if last.was_passed_over() {
             self.shared.wake_units();
+        }
+        // What is dropped with the queue may panic, and a command of another one is in hand.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(last))) {
+            dispose(panic);
         }
     }
 }
@@ -213,6 +216,27 @@ mod tests {
         unit.last = Some(Arc::clone(first.lane()));
         unit.leave_last();
         assert_eq!(shared.changes.value(), before + 1);
+    }
+
+    #[test]
+    fn a_queue_that_panics_when_it_is_let_go_takes_no_other_s_command_along() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("dropped a bomb");
+            }
+        }
+        let shared = Shared::new(Rank(1), Seq::new(u64::MAX));
+        let (mut first, mut second) = (queue(1), queue(2));
+        let bomb = Bomb;
+        submit(&mut first, Kernel::new(move |_| assert_eq!(size_of_val(&bomb), 0)));
+        submit(&mut second, Kernel::new(|_| {}));
+        let mut unit = Unit::new(&shared, Engine::Compute, 0);
+        unit.last = Some(Arc::clone(first.lane()));
+        drop(first);
+        let mut watch = Watch::new(&shared.changes, shared.changes.value() + 1);
+        assert!(unit.run_lane(second.lane(), &mut watch));
+        assert_eq!(second.completions().value(), second.submitted());
     }
 
     /// What a kernel completes after its device was lost stays out: the ending is the last word.
