@@ -49,11 +49,13 @@ fn signal_prints_its_figures() {
         expected(&[
             ("signal/thread/roundtrip", "ns"),
             ("signal/thread/roundtrip/raw", "ns"),
+            ("signal/thread/roundtrip/raw/again", "ns"),
             ("signal/thread/oneway", "ns"),
             ("signal/thread/oneway/raw", "ns"),
             ("signal/thread/ratio/raw", "x"),
             ("signal/process/roundtrip", "ns"),
             ("signal/process/roundtrip/raw", "ns"),
+            ("signal/process/roundtrip/raw/again", "ns"),
             ("signal/process/oneway", "ns"),
             ("signal/process/oneway/raw", "ns"),
             ("signal/process/ratio/raw", "x"),

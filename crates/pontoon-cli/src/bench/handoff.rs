@@ -34,7 +34,9 @@ use pontoon::{
 };
 
 use super::{
-    BenchError, Options, print, print_ratio,
+    BenchError, Options,
+    pin::CpuPair,
+    print, print_ratio, skip,
     work::{checksum, fill},
 };
 use crate::figures::{Printer, Samples, Unit};
@@ -110,6 +112,10 @@ pub(super) fn run<W: Write>(options: &Options, printer: &mut Printer<W>) -> Resu
     print(printer, "handoff/consume/alone", Unit::Ms, &measured.consume_alone)?;
     print(printer, "handoff/ideal/alone", Unit::Ms, &measured.ideal_alone)?;
     print(printer, "handoff/ideal/loaded", Unit::Ms, &measured.ideal_loaded)?;
+    if CpuPair::usable()?.is_none() {
+        let why = "producing and consuming overlap on two CPUs only; this process may use one";
+        return skip(printer, "handoff/ratio", why);
+    }
     let [quiet, _, twice, _] = &measured.ways;
     let [_, lock, signals] = quiet;
     print_ratio(printer, "handoff/ratio/ideal", signals, &measured.ideal_alone)?;

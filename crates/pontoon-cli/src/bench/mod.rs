@@ -81,6 +81,10 @@ pub(crate) enum BenchError {
     Peer(io::Error),
     /// The other process ended by itself; it has said why.
     PeerFailed(std::process::ExitStatus),
+    /// This is the other process, and who started it is gone.
+    Orphaned {
+        parent: i32,
+    },
     /// The rival's spin, which knows no deadline, went on for too long.
     RawSilent {
         polls: u64,
@@ -118,6 +122,9 @@ impl fmt::Display for BenchError {
             Self::System { call, error } => write!(f, "{call} failed: {error}"),
             Self::Peer(error) => write!(f, "cannot start the other process: {error}"),
             Self::PeerFailed(status) => write!(f, "the other process ended early: {status}"),
+            Self::Orphaned { parent } => {
+                write!(f, "pid {parent}, for which this process was started, is not its parent")
+            }
             Self::RawSilent { polls } => {
                 write!(f, "the bare ping-pong got no answer in {polls} polls")
             }

@@ -3,11 +3,11 @@
 //! Both sides follow the same plan, so nobody tells the other what comes next. A side publishes on
 //! the lines of its own row and waits on those of the other's. Both ways go over the same lines.
 
-use std::time::Duration;
+use std::{hint::black_box, time::Duration};
 
 use pontoon::signal::{
     Bound, Host, LineRef, Nanos, Os, Publisher, Seq, SignalTable, SlotId, TableShape, Waiter,
-    shim::{AtomicU64, Ordering::*, spin_loop, sync},
+    shim::{AtomicU64, Ordering::*, fence, spin_loop, sync},
 };
 
 use super::BenchError;
@@ -33,7 +33,14 @@ pub(crate) enum Raw {
     Spin,
     /// By the processor's spin hint.
     Hint,
+    /// Not at all, but it stores its own word once more, a fence and a clock's reading after each
+    /// publish. That takes the line back while nobody polls it, so the next publish finds it at hand.
+    Again,
 }
+
+const SPIN: u8 = Raw::Spin as u8;
+const HINT: u8 = Raw::Hint as u8;
+const AGAIN: u8 = Raw::Again as u8;
 
 /// Slots by which the sides call each other. How far a line is from two cores depends on where it
 /// lies, so the blocks go round over several.
@@ -42,9 +49,11 @@ const CALLS: u32 = 8;
 const STAMP: u32 = CALLS;
 /// How long the one-way trips of a block took in all, as the echoing side counted.
 const SUM: u32 = CALLS + 1;
+/// Where the pinging side says which round is the last.
+const LAST: u32 = CALLS + 2;
 
 /// A table for two sides.
-pub(crate) const SHAPE: TableShape = TableShape::new(2, SUM + 1);
+pub(crate) const SHAPE: TableShape = TableShape::new(2, LAST + 1);
 
 /// The longest that one side waits for the other. Generous: the machine may be busy with others.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -60,6 +69,7 @@ pub(crate) struct Side {
     blocks: usize,
     stamp: LineRef,
     sum: LineRef,
+    last: LineRef,
 }
 
 /// Two lines, one each way. Both ways of measuring use them, so that neither has the nearer ones.
@@ -95,7 +105,20 @@ impl Side {
             blocks: 0,
             stamp: table.line(SlotId::new(0, STAMP))?,
             sum: table.line(SlotId::new(1, SUM))?,
+            last: table.line(SlotId::new(0, LAST))?,
         })
+    }
+
+    /// Says, as the side that begins the trips, that round `round` will be the last one. To be
+    /// called before that round: its trips carry the news.
+    pub(crate) fn announce_last(&self, round: u32) {
+        self.last.word().store(u64::from(round) + 1, Relaxed);
+    }
+
+    /// Whether `round`, which is over, was announced to be the last one.
+    pub(crate) fn was_last(&self, round: u32) -> bool {
+        // News of a later round may be here early; it changes nothing for this one.
+        self.last.word().load(Relaxed) == u64::from(round) + 1
     }
 
     fn next_call(&mut self) -> (&mut Call, &AtomicU64, &AtomicU64) {
@@ -115,10 +138,12 @@ impl Side {
         match kind {
             Kind::RoundTrip => call.ping::<false>(trips, stamp)?,
             Kind::OneWay | Kind::Wake => call.ping::<true>(trips, stamp)?,
-            Kind::RawRoundTrip(Raw::Spin) => call.ping_raw::<false, false>(trips, stamp)?,
-            Kind::RawRoundTrip(Raw::Hint) => call.ping_raw::<false, true>(trips, stamp)?,
-            Kind::RawOneWay(Raw::Spin) => call.ping_raw::<true, false>(trips, stamp)?,
-            Kind::RawOneWay(Raw::Hint) => call.ping_raw::<true, true>(trips, stamp)?,
+            Kind::RawRoundTrip(Raw::Spin) => call.ping_raw::<false, SPIN>(trips, stamp)?,
+            Kind::RawRoundTrip(Raw::Hint) => call.ping_raw::<false, HINT>(trips, stamp)?,
+            Kind::RawRoundTrip(Raw::Again) => call.ping_raw::<false, AGAIN>(trips, stamp)?,
+            Kind::RawOneWay(Raw::Spin) => call.ping_raw::<true, SPIN>(trips, stamp)?,
+            Kind::RawOneWay(Raw::Hint) => call.ping_raw::<true, HINT>(trips, stamp)?,
+            Kind::RawOneWay(Raw::Again) => call.ping_raw::<true, AGAIN>(trips, stamp)?,
         }
         let spent = match kind {
             Kind::RoundTrip | Kind::RawRoundTrip(_) => Os.now().since(start).0,
@@ -143,10 +168,12 @@ impl Side {
                 // Goes to sleep without a poll more than needed.
                 call.echo::<true>(trips, bound.spinning(0).yielding(0), stamp, sum)?;
             }
-            Kind::RawRoundTrip(Raw::Spin) => call.echo_raw::<false, false>(trips, stamp, sum)?,
-            Kind::RawRoundTrip(Raw::Hint) => call.echo_raw::<false, true>(trips, stamp, sum)?,
-            Kind::RawOneWay(Raw::Spin) => call.echo_raw::<true, false>(trips, stamp, sum)?,
-            Kind::RawOneWay(Raw::Hint) => call.echo_raw::<true, true>(trips, stamp, sum)?,
+            Kind::RawRoundTrip(Raw::Spin) => call.echo_raw::<false, SPIN>(trips, stamp, sum)?,
+            Kind::RawRoundTrip(Raw::Hint) => call.echo_raw::<false, HINT>(trips, stamp, sum)?,
+            Kind::RawRoundTrip(Raw::Again) => call.echo_raw::<false, AGAIN>(trips, stamp, sum)?,
+            Kind::RawOneWay(Raw::Spin) => call.echo_raw::<true, SPIN>(trips, stamp, sum)?,
+            Kind::RawOneWay(Raw::Hint) => call.echo_raw::<true, HINT>(trips, stamp, sum)?,
+            Kind::RawOneWay(Raw::Again) => call.echo_raw::<true, AGAIN>(trips, stamp, sum)?,
         }
         Ok(())
     }
@@ -243,7 +270,7 @@ impl Call {
         Ok(())
     }
 
-    fn ping_raw<const STAMPED: bool, const HINT: bool>(
+    fn ping_raw<const STAMPED: bool, const RAW: u8>(
         &mut self,
         trips: u32,
         stamp: &AtomicU64,
@@ -255,13 +282,13 @@ impl Call {
             if STAMPED {
                 stamp.store(Os.now().0, Relaxed);
             }
-            raw_publish(mine, at);
-            raw_wait::<HINT>(theirs, at)?;
+            raw_publish::<RAW>(mine, at);
+            raw_wait::<RAW>(theirs, at)?;
         }
         Ok(())
     }
 
-    fn echo_raw<const STAMPED: bool, const HINT: bool>(
+    fn echo_raw<const STAMPED: bool, const RAW: u8>(
         &mut self,
         trips: u32,
         stamp: &AtomicU64,
@@ -271,34 +298,42 @@ impl Call {
         let (from, mut total) = (self.at.get(), 0);
         self.at = self.at + trips;
         for at in from + 1..=from + u64::from(trips) {
-            raw_wait::<HINT>(theirs, at)?;
+            raw_wait::<RAW>(theirs, at)?;
             if STAMPED {
                 total += since(stamp);
                 sum.store(total, Relaxed);
             }
-            raw_publish(mine, at);
+            raw_publish::<RAW>(mine, at);
         }
         Ok(())
     }
 }
 
 #[inline(always)]
-fn raw_publish(word: &AtomicU64, value: u64) {
+fn raw_publish<const RAW: u8>(word: &AtomicU64, value: u64) {
     // SYNC(slot-publish) release: what the library's own publish does, and nothing else.
     word.store(value, sync("slot-publish", Release));
+    if RAW == AGAIN {
+        // SYNC(slot-park) full: where the library's publish has its own. Nobody sleeps here; it
+        // keeps the second store from merging with the first.
+        fence(sync("slot-park", SeqCst));
+        black_box(Os.now());
+        // SYNC(slot-publish) release: the same once more, for whoever sees only this store.
+        word.store(value, sync("slot-publish", Release));
+    }
 }
 
 /// The count of polls only keeps a lost peer from hanging the measurement: counting runs beside
 /// the load and costs nothing.
 #[inline(always)]
-fn raw_wait<const HINT: bool>(word: &AtomicU64, target: u64) -> Result<(), BenchError> {
-    let polls = if HINT { RAW_HINTED_POLLS } else { RAW_POLLS };
+fn raw_wait<const RAW: u8>(word: &AtomicU64, target: u64) -> Result<(), BenchError> {
+    let polls = if RAW == HINT { RAW_HINTED_POLLS } else { RAW_POLLS };
     for _ in 0..polls {
         // SYNC(slot-publish) acquire: pairs with `raw_publish`.
         if word.load(sync("slot-publish", Acquire)) >= target {
             return Ok(());
         }
-        if HINT {
+        if RAW == HINT {
             spin_loop();
         }
     }

@@ -19,7 +19,7 @@ pub(crate) const COMMAND: &str = "bench-peer";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Subcommand)]
 pub(crate) enum Task {
     /// Answers the plan of `bench signal`
-    Signal { rounds: u32, trips: u32 },
+    Signal { trips: u32 },
     /// Answers the measurements of `tune`
     Tune { trips: u32, wakes: u32, pace_ns: u64 },
 }
@@ -55,9 +55,7 @@ impl Peer {
         command.arg(COMMAND).arg("--cpu").arg(cpu.to_string());
         command.arg("--parent").arg(std::process::id().to_string());
         match task {
-            Task::Signal { rounds, trips } => {
-                command.arg("signal").arg(rounds.to_string()).arg(trips.to_string())
-            }
+            Task::Signal { trips } => command.arg("signal").arg(trips.to_string()),
             Task::Tune { trips, wakes, pace_ns } => {
                 let command = command.arg("tune").arg(trips.to_string());
                 command.arg(wakes.to_string()).arg(pace_ns.to_string())
@@ -105,14 +103,14 @@ pub(crate) fn peer(args: &PeerArgs) -> Result<(), BenchError> {
         |errno: rustix::io::Errno| BenchError::System { call: "prctl", error: errno.into() };
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(refused)?;
     if getppid().is_none_or(|parent| parent.as_raw_pid() != args.parent) {
-        return Err(BenchError::Peer(std::io::ErrorKind::BrokenPipe.into()));
+        return Err(BenchError::Orphaned { parent: args.parent });
     }
     pin_to(args.cpu)?;
     let file = stdin().as_fd().try_clone_to_owned().map_err(BenchError::Peer)?;
     let table = SignalTable::open(file)?;
     let mut side = Side::claim(&table, 1)?;
     match args.task {
-        Task::Signal { rounds, trips } => signal::echo(&mut side, rounds, trips)?,
+        Task::Signal { trips } => signal::echo(&mut side, trips)?,
         Task::Tune { trips, wakes, pace_ns } => {
             crate::tune::measure::echo(&mut side, trips, wakes, Nanos(pace_ns))?;
         }

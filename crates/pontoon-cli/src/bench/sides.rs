@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use pontoon::signal::SignalTable;
+use pontoon::signal::{SignalTable, WaitError};
 
 use super::{
     BenchError,
@@ -24,14 +24,16 @@ pub(crate) fn between_threads<T: Send>(
     let table = SignalTable::in_process(SHAPE);
     let (mut near, mut far) = (Side::claim(&table, 0)?, Side::claim(&table, 1)?);
     thread::scope(|scope| {
+        // A side that fails drops its lines, which ends the other's waits at once.
         let echoing = scope.spawn(move || {
-            let echoed = pin_to(cpus.far).and_then(|()| echo(&mut far));
+            pin_to(cpus.far)?;
+            echo(&mut far)?;
             far.leave();
-            echoed
+            Ok(())
         });
         let measured = on_a_thread(cpus.near, move || ping(&mut near));
-        echoing.join().map_err(|_| BenchError::Panicked)??;
-        measured
+        let echoed = echoing.join().map_err(|_| BenchError::Panicked)?;
+        first_failure(measured, echoed)
     })
 }
 
@@ -52,6 +54,18 @@ pub(crate) fn between_processes<T: Send>(
     peer.finish(measured)
 }
 
+/// What was measured, or the failure that was not the consequence of the other.
+fn first_failure<T>(
+    measured: Result<T, BenchError>,
+    echoed: Result<(), BenchError>,
+) -> Result<T, BenchError> {
+    match (measured, echoed) {
+        (Err(BenchError::Wait(WaitError::PeerDead { .. })), Err(cause)) => Err(cause),
+        (Err(cause), _) | (Ok(_), Err(cause)) => Err(cause),
+        (Ok(measured), Ok(())) => Ok(measured),
+    }
+}
+
 /// On a thread of its own, so that the caller's stays where it may run.
 fn on_a_thread<T: Send>(
     cpu: usize,
@@ -61,4 +75,25 @@ fn on_a_thread<T: Send>(
         let working = scope.spawn(move || pin_to(cpu).and_then(|()| work()));
         working.join().map_err(|_| BenchError::Panicked)?
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_side_that_failed_first_is_told_of() {
+        let Some(cpus) = CpuPair::usable().expect("asked") else {
+            println!("skipped: it needs two CPUs, and this process may use one");
+            return;
+        };
+        let step = |side: &mut Side| side.ping(crate::bench::pingpong::Kind::RoundTrip, 1);
+        let silent = |_: &mut Side| Err(BenchError::LockSilent);
+        let error = between_threads(cpus, step, silent).expect_err("no answer");
+        assert!(matches!(error, BenchError::LockSilent), "{error}");
+        let answer = |side: &mut Side| side.echo(crate::bench::pingpong::Kind::RoundTrip, 1);
+        let gone = |_: &mut Side| Err::<(), _>(BenchError::OutOfStep);
+        let error = between_threads(cpus, gone, answer).expect_err("no call");
+        assert!(matches!(error, BenchError::OutOfStep), "{error}");
+    }
 }
