@@ -26,7 +26,8 @@ use super::{
 };
 use crate::figures::{Printer, Samples, Unit};
 
-const BATCHES: usize = 2048;
+/// Enough that a run takes long beside starting its threads and finding them a CPU.
+const BATCHES: usize = 8192;
 const BATCH_WORDS: usize = (64 << 10) / 8;
 const PRODUCERS: [usize; 3] = [1, 2, 4];
 /// Buffers of each producer.

@@ -142,13 +142,12 @@ fn measure(rig: &mut Rig, rounds: &Rounds) -> Result<Measured, BenchError> {
     for way in WAYS {
         rig.hand_over(way, Duration::ZERO)?;
     }
-    let mut calibration = Samples::default();
+    // What producing takes, as far as is known: how long to be busy for.
+    let mut producing = Samples::default();
     for _ in 0..3 {
-        calibration.push(rig.produce()?)?;
+        producing.push(rig.produce()?)?;
         rig.consume()?;
     }
-    let produce = calibration.figure("", Unit::Ms).map_or(1.0, |figure| figure.median);
-    let produce = Duration::from_secs_f64(produce / 1e3);
     let started = Instant::now();
     for round in 0..rounds.most {
         if round >= rounds.least && started.elapsed() > rounds.time {
@@ -156,6 +155,9 @@ fn measure(rig: &mut Rig, rounds: &Rounds) -> Result<Measured, BenchError> {
         }
         let (p, c) = (rig.produce()?, rig.consume()?);
         measured.produce_alone.push(p)?;
+        producing.push(p)?;
+        let produce = producing.figure("", Unit::Ms).map_or(1.0, |figure| figure.median);
+        let produce = Duration::from_secs_f64(produce / 1e3);
         measured.consume_alone.push(c)?;
         measured.ideal_alone.push(ideal(p, c, CHUNKS))?;
         let (p, c) = rig.both()?;
