@@ -6,16 +6,16 @@ use crate::{Host, Nanos};
 
 /// How long a wait may last, and how it passes the time.
 ///
-/// A wait ends when its deadline passes or its tries are used up, whichever comes first. It polls
-/// `spin` times back to back, then with the backoff between polls while it yields the core, then
-/// sleeps between polls.
+/// A wait ends when its deadline passes or its tries are used up, whichever comes first. With a
+/// deadline alone it polls `spin` times back to back, then yields the core between polls, then
+/// sleeps until the line changes. With counted tries it polls that often, the backoff apart.
 ///
 /// ```
 /// use pontoon_signal::Bound;
 /// use std::time::Duration;
 ///
 /// let usual = Bound::within(Duration::from_secs(2));
-/// let polls = Bound::fixed(1_000, Duration::from_nanos(50), Duration::from_millis(1))?;
+/// let polls = Bound::fixed(1_000, Duration::from_micros(1), Duration::from_secs(1))?; // some 1 ms
 /// # let _ = (usual, polls);
 /// # Ok::<(), pontoon_signal::ZeroBound>(())
 /// ```
@@ -37,6 +37,8 @@ const SPIN: u32 = 4_000;
 /// Yields of the core before a wait sleeps.
 const YIELDS: u32 = 16;
 const BACKOFF: Nanos = Nanos(50);
+/// A backoff from which on a wait sleeps instead of keeping the core: what a wake costs is less.
+const NAP: Nanos = Nanos(50_000);
 
 impl Bound {
     /// At most `deadline`, however many polls that is.
@@ -45,11 +47,15 @@ impl Bound {
     ///
     /// If `deadline` is zero: a wait that may not wait is [`try_wait`](crate::Waiter::try_wait).
     pub fn within(deadline: Duration) -> Self {
-        Self::fixed(UNCOUNTED, BACKOFF.as_duration(), deadline)
-            .expect("a bound of zero would never wait: use try_wait")
+        let bound = Self::fixed(UNCOUNTED, BACKOFF.as_duration(), deadline)
+            .expect("a bound of zero would never wait: use try_wait");
+        bound.spinning(SPIN)
     }
 
-    /// At most `tries` polls, `backoff` apart once spinning did not help, and at most `deadline`.
+    /// At most `tries` polls, `backoff` apart, and at most `deadline`. A deadline too long for 64
+    /// bits of nanoseconds is shortened to that, 584 years.
+    ///
+    /// Up to 50 us of backoff keep the core busy, longer ones sleep; a publish ends such a sleep.
     ///
     /// # Errors
     ///
@@ -61,8 +67,10 @@ impl Bound {
         if deadline.is_zero() {
             return Err(ZeroBound { what: "deadline" });
         }
-        let (backoff, deadline) = (backoff.into(), deadline.into());
-        Ok(Self { tries, backoff, spin: SPIN, yields: YIELDS, deadline })
+        // Only `never_give_up` never gives up.
+        let longest = Nanos(NEVER.0 - 1);
+        let (backoff, deadline) = (backoff.into(), Nanos::from(deadline).min(longest));
+        Ok(Self { tries, backoff, spin: 0, yields: YIELDS, deadline })
     }
 
     /// No bound in time. The wait still ends when the line does: by an abort, the producer's
@@ -210,14 +218,12 @@ impl<'h, H: Host> Budget<'h, H> {
         if spinning {
             return Next::Poll;
         }
-        if self.yields < self.bound.yields {
-            self.yields += 1;
-            self.host.pause(self.bound.backoff.min(left));
-            self.host.yield_now();
-            return Next::Poll;
+        let counted = self.bound.tries != UNCOUNTED;
+        if counted && self.bound.backoff >= NAP {
+            return Next::Sleep(left.min(self.bound.backoff));
         }
-        // Sleeping has its own backoff. Counted tries keep theirs: their user asked for them.
-        if self.bound.tries != UNCOUNTED {
+        if counted || self.yields < self.bound.yields {
+            self.yields = self.yields.saturating_add(1);
             self.host.pause(self.bound.backoff.min(left));
             self.host.yield_now();
             return Next::Poll;
@@ -311,7 +317,24 @@ mod tests {
     }
 
     #[test]
+    fn counted_tries_last_as_long_as_their_backoffs() {
+        let table = crate::SignalTable::in_process(crate::TableShape::new(1, 1));
+        let slot = crate::SlotId::new(0, 0);
+        let (waiter, publisher) = (table.waiter(slot).unwrap(), table.publisher(slot).unwrap());
+        for backoff in [Duration::from_micros(20), Duration::from_millis(1)] {
+            let bound = Bound::fixed(50, backoff, Duration::from_secs(60)).unwrap();
+            let start = std::time::Instant::now();
+            let error = waiter.wait_ge_bounded(publisher.value() + 1, bound).unwrap_err();
+            // One backoff fewer than polls; a sleep may end a little early.
+            assert!(start.elapsed() >= backoff * 45, "{backoff:?}: {:?}", start.elapsed());
+            assert!(matches!(error, crate::WaitError::TimedOut { polls: 50, .. }), "{error:?}");
+        }
+    }
+
+    #[test]
     fn the_unbounded_one_is_spelled_out() {
+        assert_ne!(Bound::within(Duration::MAX), Bound::never_give_up());
+        assert!(Bound::within(Duration::MAX).deadline().is_some());
         assert_eq!(Bound::never_give_up().deadline(), None);
         assert_eq!(Bound::default().deadline(), Some(Duration::from_secs(2)));
     }

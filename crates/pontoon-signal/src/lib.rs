@@ -66,5 +66,5 @@ pub use seq::Seq;
 pub use table::{LineRef, SignalTable};
 pub use trace::TimePoints;
 #[cfg(feature = "std")]
-pub use tuned::{Path, Profile, ProfileError, Tuned};
+pub use tuned::{Between, Profile, ProfileError, Tuned};
 pub use waiter::{Acquired, Observed, Slot, Waiter};

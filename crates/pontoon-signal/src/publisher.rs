@@ -7,7 +7,8 @@ use crate::{Ending, Host, Os, Producer, Rank, Seq, SlotId, line::Claim, table::L
 /// The one producer of a slot.
 ///
 /// Dropping it ends the line: nobody can publish there any more, and every wait that has not been
-/// reached fails with `PeerDead`. [`retire`](Self::retire) leaves the line open for a successor.
+/// reached fails with `PeerDead`, until a successor claims the slot and opens the line again.
+/// [`retire`](Self::retire) leaves the line open for the successor, and waits go on.
 #[derive(Debug)]
 pub struct Publisher<H: Host = Os> {
     line: LineRef,

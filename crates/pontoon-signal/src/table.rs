@@ -109,12 +109,24 @@ impl SignalTable {
     /// See [`OpenError`]; a mismatch names both sides' versions.
     #[cfg(not(pontoon_loom))]
     pub fn open(file: OwnedFd) -> Result<Self, OpenError> {
+        Self::open_traced(file, 0)
+    }
+
+    /// As [`open`](Self::open), recording the time points of the first `waits` successful waits of
+    /// this process. They are exact only if the creator traced the table too; else a publish's time
+    /// can be that of the one before.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    #[cfg(not(pontoon_loom))]
+    pub fn open_traced(file: OwnedFd, waits: u32) -> Result<Self, OpenError> {
         let map = SharedMap::open(file)?;
         // SAFETY: a map is at least a page long, and any bytes are a valid `Header`. Its creator
         // wrote them before the file came here; a hostile one can change no more than what
         // `check` sees, since the copy is checked, not the memory.
         let header = unsafe { map.base().cast::<Header>().read_volatile() };
-        let shape = header.check(map.bytes())?;
+        let shape = header.check(map.bytes())?.traced(waits);
         Ok(Self::in_map(map, shape, header.traced != 0))
     }
 

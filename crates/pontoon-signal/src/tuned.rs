@@ -6,7 +6,7 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{self, Read},
-    path::{Path as FilePath, PathBuf},
+    path::{Path, PathBuf},
     sync::OnceLock,
     vec::Vec,
 };
@@ -15,11 +15,11 @@ use crate::Bound;
 
 /// Between whom a wait is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Path {
+pub enum Between {
     /// Threads of one process, devices included.
-    Thread,
+    Threads,
     /// Processes of one machine.
-    Process,
+    Processes,
 }
 
 /// What was chosen for one path.
@@ -71,6 +71,8 @@ pub struct Profile {
 const VERSION: u64 = 1;
 /// Far above what a profile needs: a file beyond it is something else.
 const BYTES_MAX: u64 = 64 << 10;
+/// A day. A profile must not make every wait of a machine as good as unbounded.
+const DEADLINE_MAX_NS: u64 = 24 * 60 * 60 * 1_000_000_000;
 const KEYS: [&str; 6] = [
     "thread.spin",
     "thread.yields",
@@ -86,7 +88,7 @@ impl Profile {
     /// # Errors
     ///
     /// See [`ProfileError`].
-    pub fn load(file: impl AsRef<FilePath>) -> Result<Self, ProfileError> {
+    pub fn load(file: impl AsRef<Path>) -> Result<Self, ProfileError> {
         let file = file.as_ref();
         let unreadable = |error| ProfileError::Unreadable { file: file.to_path_buf(), error };
         let mut text = Vec::new();
@@ -100,7 +102,7 @@ impl Profile {
     /// # Errors
     ///
     /// See [`ProfileError`].
-    pub fn parse(text: &[u8], file: &FilePath) -> Result<Self, ProfileError> {
+    pub fn parse(text: &[u8], file: &Path) -> Result<Self, ProfileError> {
         if text.len() as u64 > BYTES_MAX {
             return Err(ProfileError::TooLong { file: file.to_path_buf() });
         }
@@ -131,8 +133,8 @@ impl Profile {
             };
             let value = value.map_err(|_| bad("a key, a space and a whole number"))?;
             if key.ends_with("deadline_ns") {
-                if value == 0 {
-                    return Err(bad("a deadline above 0 ns"));
+                if !(1..=DEADLINE_MAX_NS).contains(&value) {
+                    return Err(bad("a deadline above 0 ns and of at most a day"));
                 }
             } else if u32::try_from(value).is_err() {
                 return Err(bad("a number below 4294967296"));
@@ -178,11 +180,11 @@ impl Profile {
         active.as_ref().copied()
     }
 
-    /// What was chosen for `path`.
-    pub fn of(&self, path: Path) -> Tuned {
-        match path {
-            Path::Thread => self.thread,
-            Path::Process => self.process,
+    /// What was chosen for waits between `whom`.
+    pub fn of(&self, whom: Between) -> Tuned {
+        match whom {
+            Between::Threads => self.thread,
+            Between::Processes => self.process,
         }
     }
 }
@@ -217,9 +219,9 @@ impl Bound {
     /// What `pontoon tune` chose for waits on `path` on this machine, or [`Bound::default`] if
     /// there is no profile, or none that can be used: [`Profile::active`] says why. The file is
     /// read once.
-    pub fn tuned(path: Path) -> Self {
+    pub fn tuned(whom: Between) -> Self {
         match Profile::active() {
-            Ok(Some(profile)) => profile.of(path).bound(),
+            Ok(Some(profile)) => profile.of(whom).bound(),
             _ => Self::default(),
         }
     }
@@ -302,7 +304,7 @@ mod tests {
                         process.spin 4\nprocess.yields 5\nprocess.deadline_ns 6\n";
 
     fn parse(text: impl AsRef<[u8]>) -> Result<Profile, String> {
-        Profile::parse(text.as_ref(), FilePath::new("p")).map_err(|error| error.to_string())
+        Profile::parse(text.as_ref(), Path::new("p")).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -313,7 +315,7 @@ mod tests {
         assert_eq!(parse(text), parse(GOOD));
         let profile = parse(GOOD).unwrap();
         assert_eq!(
-            profile.of(Path::Process),
+            profile.of(Between::Processes),
             Tuned { spin: 4, yields: 5, deadline: Duration::from_nanos(6) }
         );
         assert_eq!(profile.thread.bound().deadline(), Some(Duration::from_nanos(3)));
@@ -372,7 +374,7 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_is_refused_without_a_panic(text: Vec<u8>) {
-            let _ = Profile::parse(&text, FilePath::new("p"));
+            let _ = Profile::parse(&text, Path::new("p"));
         }
 
         #[test]
@@ -383,11 +385,11 @@ mod tests {
             ),
         ) {
             let text = format!("version 1\n{}", lines.join("\n"));
-            let _ = Profile::parse(text.as_bytes(), FilePath::new("p"));
+            let _ = Profile::parse(text.as_bytes(), Path::new("p"));
         }
 
         #[test]
-        fn what_is_written_is_read(numbers: [u32; 4], deadlines in [1u64.., 1u64..]) {
+        fn what_is_written_is_read(numbers: [u32; 4], deadlines in [1..=DEADLINE_MAX_NS, 1..=DEADLINE_MAX_NS]) {
             let of = |i: usize| Tuned {
                 spin: numbers[2 * i],
                 yields: numbers[2 * i + 1],

@@ -213,7 +213,11 @@ fn the_header_carries_the_shape() {
     let _ = table.waiter(slot).unwrap().try_wait(Seq::new(100)).unwrap().unwrap().acq_fence();
     let points = table.time_points().0;
     assert!(points.len() == 1 && points[0].published.0 > 0, "the publisher knew of the trace");
-    assert!(theirs.time_points().0.is_empty(), "the opener records nothing");
+    assert!(theirs.time_points().0.is_empty(), "the opener records nothing unless it asks");
+    let traced = SignalTable::open_traced(OwnedFd::from(reopen(&table)), 1).unwrap();
+    let _ = traced.waiter(slot).unwrap().try_wait(Seq::new(100)).unwrap().unwrap().acq_fence();
+    let points = traced.time_points().0;
+    assert!(points.len() == 1 && points[0].published <= points[0].observed, "{points:?}");
     assert!(theirs.waiter(SlotId::new(7, 0)).is_err() && theirs.waiter(SlotId::new(3, 0)).is_err());
 }
 
