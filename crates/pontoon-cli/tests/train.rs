@@ -189,6 +189,36 @@ fn data_of_the_users_own_is_trained_on() {
     assert_eq!(run["weights_digest"], run["reference_digest"]);
 }
 
+#[test]
+fn the_share_of_synchronisation_is_one_of_the_time_whatever_the_number_of_devices() {
+    // Long kernels, and more devices than cores.
+    let pixels = vec!["1"; 1024].join(",");
+    let rows: String = (0..600).map(|row| format!("{pixels},{}\n", row % 10)).collect();
+    let folder = Folder::new("share");
+    let file = folder.file("wide.csv", &rows);
+    for way in ["signals", "lock", "device"] {
+        for devices in ["1", "4", "8"] {
+            let run = result(&[
+                "--data",
+                &file,
+                "--batch",
+                "512",
+                "--epochs",
+                "2",
+                "--sync",
+                way,
+                "--devices",
+                devices,
+            ]);
+            let share = run["sync_share"].as_f64().unwrap();
+            assert!((0.0..1.0).contains(&share), "{way}, {devices} devices: {share}");
+            // One device alone hardly waits; several always do for the slowest.
+            let waits = way == "signals" && devices != "1";
+            assert!(share > 0.0 || !waits, "{way}, {devices} devices: {share}");
+        }
+    }
+}
+
 /// A folder of this test's own, gone when it ends.
 struct Folder(PathBuf);
 

@@ -98,12 +98,29 @@ pub(crate) enum RollCall {
 /// Regions of all devices, so that their ids are unique in the process.
 static REGIONS: Mutex<u64> = Mutex::new(0);
 
-/// How long at least one command was running.
+/// What the device did with its time.
 #[derive(Debug, Default)]
 struct Meter {
     running: u32,
-    since: Nanos,
+    held: u32,
+    /// Up to when the times below are counted.
+    counted: Nanos,
+    /// At least one command was running.
     busy: Nanos,
+    /// None was, and a wait held back at least one queue.
+    stalled: Nanos,
+}
+
+impl Meter {
+    fn count_to(&mut self, now: Nanos) {
+        let passed = now.since(self.counted);
+        self.counted = self.counted.max(now);
+        if self.running > 0 {
+            self.busy = self.busy.saturating_add(passed);
+        } else if self.held > 0 {
+            self.stalled = self.stalled.saturating_add(passed);
+        }
+    }
 }
 
 /// Why a device could not be opened.
@@ -174,9 +191,19 @@ impl CpuDevice {
 
     /// How long at least one command was running since the device was opened.
     pub fn busy(&self) -> Duration {
-        let meter = lock(&self.shared.meter);
-        let running = if meter.running > 0 { Os.now().since(meter.since) } else { Nanos(0) };
-        meter.busy.saturating_add(running).as_duration()
+        self.metered().0.as_duration()
+    }
+
+    /// How long the device stood still for a wait since it was opened: a wait held back at least
+    /// one of its queues, and no command was running.
+    pub fn stalled(&self) -> Duration {
+        self.metered().1.as_duration()
+    }
+
+    fn metered(&self) -> (Nanos, Nanos) {
+        let mut meter = lock(&self.shared.meter);
+        meter.count_to(Os.now());
+        (meter.busy, meter.stalled)
     }
 
     /// What its waits cost since the device was opened or since the last call.
@@ -350,9 +377,7 @@ impl Shared {
     pub(crate) fn begin(&self) -> Nanos {
         let now = Os.now();
         let mut meter = lock(&self.meter);
-        if meter.running == 0 {
-            meter.since = now;
-        }
+        meter.count_to(now);
         meter.running += 1;
         now
     }
@@ -361,11 +386,16 @@ impl Shared {
     pub(crate) fn end(&self, started: Nanos) -> Nanos {
         let now = Os.now();
         let mut meter = lock(&self.meter);
+        meter.count_to(now);
         meter.running -= 1;
-        if meter.running == 0 {
-            meter.busy = meter.busy.saturating_add(now.since(meter.since));
-        }
         now.since(started)
+    }
+
+    /// A wait begins to hold back a queue, or no longer does.
+    pub(crate) fn hold(&self, holds: bool) {
+        let mut meter = lock(&self.meter);
+        meter.count_to(Os.now());
+        meter.held = if holds { meter.held + 1 } else { meter.held.saturating_sub(1) };
     }
 
     pub(crate) fn log_wait(&self, held: Nanos, delivery: Option<Nanos>) {

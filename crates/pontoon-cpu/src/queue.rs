@@ -85,6 +85,8 @@ struct Open {
 struct Next {
     command: CpuCommand,
     since: Nanos,
+    /// It is a wait that was looked at and not reached.
+    holds: bool,
 }
 
 /// What a look at a queue found.
@@ -249,7 +251,9 @@ impl Lane {
         if head.next.is_none() {
             let arrived = head.ring.try_next().map(|place| place.and_then(|mut p| p.take()));
             match arrived {
-                Ok(Some(command)) => head.next = Some(Next { command, since: Os.now() }),
+                Ok(Some(command)) => {
+                    head.next = Some(Next { command, since: Os.now(), holds: false });
+                }
                 Ok(None) => {
                     let (slot, target) = head.ring.pending();
                     return Look::Idle { slot, target, deadline: None };
@@ -261,7 +265,7 @@ impl Lane {
                 }
             }
         }
-        let Some(next) = head.next.take() else { return Look::Ran };
+        let Some(mut next) = head.next.take() else { return Look::Ran };
         let Command::Wait { label, slot, target, bound } = &next.command else {
             head.running = true;
             return Look::Run(next.command);
@@ -271,6 +275,10 @@ impl Lane {
             Ok(None) => {
                 let deadline = bound.deadline().map(|d| next.since.saturating_add(d.into()));
                 let (slot, target) = (slot.clone(), *target);
+                if !next.holds {
+                    next.holds = true;
+                    shared.hold(true);
+                }
                 head.next = Some(next);
                 return Look::Idle { slot, target, deadline };
             }
@@ -282,6 +290,9 @@ impl Lane {
                 Err(Cause::Wait(error))
             }
         };
+        if next.holds {
+            shared.hold(false);
+        }
         self.complete(head, label, outcome);
         Look::Ran
     }

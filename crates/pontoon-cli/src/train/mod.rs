@@ -106,11 +106,9 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
     // An injected missing fence is looked for without being asked.
     let reference = (options.verify || inject == Some(Inject::DropFence))
         .then(|| model::digest(&train_reference(&train, &settings).params));
-    let busy = job.runtime.devices().iter().map(pontoon::CpuDevice::busy).sum();
     let report = Report {
         way: options.sync,
         devices: options.devices,
-        cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
         steps: plan.steps(),
         steps_an_epoch: plan.steps_an_epoch(),
         samples: train.len(),
@@ -120,7 +118,6 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
         digest: &digest,
         reference: reference.as_deref(),
         wall,
-        busy,
         waits: &ran.waits,
     };
     report.print(options.json).map_err(TrainError::Output)?;

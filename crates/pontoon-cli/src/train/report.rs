@@ -14,8 +14,6 @@ use crate::figures::closed_pipe_is_no_fault;
 pub(super) struct Report<'r> {
     pub(super) way: Way,
     pub(super) devices: u32,
-    /// How many devices can run at once.
-    pub(super) cores: u32,
     pub(super) steps: usize,
     pub(super) steps_an_epoch: usize,
     pub(super) samples: usize,
@@ -27,8 +25,6 @@ pub(super) struct Report<'r> {
     /// What one thread gets, if it was asked.
     pub(super) reference: Option<&'r str>,
     pub(super) wall: Duration,
-    /// Time in which a device ran at least one command, summed over the devices.
-    pub(super) busy: Duration,
     pub(super) waits: &'r Waits,
 }
 
@@ -76,7 +72,7 @@ impl Report<'_> {
         let us = |time: Duration| time.as_secs_f64() * 1e6;
         let steps = self.steps as f64;
         let seconds = self.wall.as_secs_f64();
-        let available = seconds * f64::from(self.devices.min(self.cores));
+        let available = seconds * f64::from(self.devices);
         let last_epoch = self.losses.len() / (self.steps / self.steps_an_epoch).max(1);
         let last_losses = &self.losses[self.losses.len() - last_epoch..];
         Summary {
@@ -102,7 +98,7 @@ impl Report<'_> {
             delivery_median_us: self.waits.delivery.map(|(median, _)| us(median)),
             delivery_p99_us: self.waits.delivery.map(|(_, p99)| us(p99)),
             timeouts: self.waits.timeouts,
-            sync_share: (1.0 - self.busy.as_secs_f64() / available).clamp(0.0, 1.0),
+            sync_share: self.waits.stalled.as_secs_f64() / available,
         }
     }
 }
@@ -153,7 +149,7 @@ impl Summary<'_> {
         }
         writeln!(
             out,
-            "  sync share      {:.1} % of the time, in which a device that had a core ran nothing",
+            "  sync share      {:.1} % of the devices' time, in which they stood still for a wait",
             self.sync_share * 100.0
         )
     }

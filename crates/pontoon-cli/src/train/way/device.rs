@@ -35,7 +35,12 @@ pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
         stop_all(run, &mut waits)?;
         run.finish_step(step, &mut losses)?;
     }
-    Ok(Ran { losses, waits: waits.figures() })
+    let mut waits = waits.figures();
+    // While the host waits, every device either runs its part or stands still.
+    let devices = run.job.runtime.devices();
+    let busy = devices.iter().map(pontoon::CpuDevice::busy).sum();
+    waits.stalled = (waits.stalled * devices.len() as u32).saturating_sub(busy);
+    Ok(Ran { losses, waits })
 }
 
 fn stop_all(run: &Run<'_>, waits: &mut HostWaits) -> Result<(), TrainError> {

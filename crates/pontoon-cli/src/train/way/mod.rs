@@ -64,6 +64,8 @@ pub(super) struct Waits {
     pub(super) p99: Duration,
     /// Waits that used up their bound, or the host's patience, and then went on or failed.
     pub(super) timeouts: u64,
+    /// How long devices stood still for them, summed over the devices.
+    pub(super) stalled: Duration,
     /// From a publish until the stream held back by it went on: median and p99.
     pub(super) delivery: Option<(Duration, Duration)>,
 }
@@ -157,13 +159,14 @@ fn root_fault<'s>(lanes: impl IntoIterator<Item = &'s Lane>, root: &Root) -> Opt
 /// Times what the host waits for.
 struct HostWaits {
     times: Histogram<u64>,
+    total: Duration,
     timeouts: u64,
 }
 
 impl Default for HostWaits {
     fn default() -> Self {
         let times = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant bounds");
-        Self { times, timeouts: 0 }
+        Self { times, total: Duration::ZERO, timeouts: 0 }
     }
 }
 
@@ -171,7 +174,9 @@ impl HostWaits {
     fn timed<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let outcome = wait();
-        let ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let took = started.elapsed();
+        self.total += took;
+        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.times.saturating_record(ns.max(1));
         outcome
     }
@@ -179,6 +184,7 @@ impl HostWaits {
     fn merge(&mut self, other: &Self) {
         // The bounds are the same, so nothing can fail to fit.
         let _ = self.times.add(&other.times);
+        self.total += other.total;
         self.timeouts += other.timeouts;
     }
 
@@ -188,6 +194,7 @@ impl HostWaits {
             mean: Duration::from_nanos(self.times.mean() as u64),
             p99: Duration::from_nanos(self.times.value_at_quantile(0.99)),
             timeouts: self.timeouts,
+            stalled: self.total,
             delivery: None,
         }
     }

@@ -184,6 +184,7 @@ fn waits(run: &Run<'_>, late: u64) -> Waits {
         mean: log.held_mean(),
         p99: log.held_p99(),
         timeouts: log.timeouts() + late,
+        stalled: run.job.runtime.devices().iter().map(pontoon::CpuDevice::stalled).sum(),
         delivery: Some((log.delivery_median(), log.delivery_p99())),
     }
 }
