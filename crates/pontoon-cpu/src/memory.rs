@@ -61,8 +61,8 @@ impl Region {
         if bytes == 0 {
             return Err(AllocateError::Empty);
         }
-        let map = SharedMap::create("pontoon-region", bytes).map_err(|errno| {
-            AllocateError::System { bytes, call: "memfd", code: errno.raw_os_error() }
+        let map = SharedMap::create("pontoon-region", bytes).map_err(|error| {
+            AllocateError::System { bytes, call: error.call, code: error.code }
         })?;
         let borrows = Mutex::new(Borrows { next: 0, held: Vec::with_capacity(32) });
         let region = Self { inner: Arc::new(Inner { map, bytes, id, device, borrows }) };
