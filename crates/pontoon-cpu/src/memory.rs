@@ -61,7 +61,7 @@ impl Region {
         if bytes == 0 {
             return Err(AllocateError::Empty);
         }
-        let map = SharedMap::create("pontoon-region", bytes).map_err(|error| {
+        let map = SharedMap::private("pontoon-region", bytes).map_err(|error| {
             AllocateError::System { bytes, call: error.call, code: error.code }
         })?;
         let borrows = Mutex::new(Borrows { next: 0, held: Vec::with_capacity(32) });
