@@ -63,9 +63,8 @@ impl Region {
             return Err(AllocateError::Empty);
         }
         refuse_beyond_memory(bytes)?;
-        let map = SharedMap::private("pontoon-region", bytes).map_err(|error| {
-            AllocateError::System { bytes, call: error.call, code: error.code }
-        })?;
+        let map = SharedMap::private("pontoon-region", bytes)
+            .map_err(|error| AllocateError::System { bytes, call: error.call, code: error.code })?;
         let borrows = Mutex::new(Borrows { next: 0, held: Vec::with_capacity(32) });
         let region = Self { inner: Arc::new(Inner { map, bytes, id, device, borrows }) };
         region.touch();

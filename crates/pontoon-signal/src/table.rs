@@ -8,8 +8,8 @@ use core::ptr::NonNull;
 use rustix::fd::{BorrowedFd, OwnedFd};
 
 use crate::{
-    ClaimError, Ending, Host, OpenError, Os, Publisher, SharedPublisher, SignalLine, Slot, SlotId, TableShape,
-    TimePoints, Waiter, header::table_bytes, trace::Trace,
+    ClaimError, Ending, Host, OpenError, Os, Publisher, SharedPublisher, SignalLine, Slot, SlotId,
+    TableShape, TimePoints, Waiter, header::table_bytes, trace::Trace,
 };
 #[cfg(not(pontoon_loom))]
 use crate::{header::Header, line::LINE_BYTES, map::SharedMap};

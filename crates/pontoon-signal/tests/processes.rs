@@ -2,9 +2,8 @@
 #![cfg(not(pontoon_loom))]
 
 use pontoon_signal::{
-    Bound, ClaimError, LINE_BYTES, OpenError, Producer, Rank, Seq, SignalTable, SlotId, SystemError,
-    TableShape,
-    WaitError,
+    Bound, ClaimError, LINE_BYTES, OpenError, Producer, Rank, Seq, SignalTable, SlotId,
+    SystemError, TableShape, WaitError,
 };
 use rustix::{
     fd::OwnedFd,
