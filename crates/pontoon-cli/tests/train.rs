@@ -241,3 +241,16 @@ impl Drop for Folder {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
+
+/// As many devices as a job may have, under the limit on open files that systems start with.
+#[test]
+fn many_devices_do_not_run_out_of_files() {
+    let limited = r#"ulimit -n 1024 && exec "$0" "$@""#;
+    let arguments = ["train", "--batch", "30", "--devices", "64", "--epochs", "1", "--json"];
+    let output = Command::new("sh")
+        .args(["-c", limited, env!("CARGO_BIN_EXE_pontoon")])
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}

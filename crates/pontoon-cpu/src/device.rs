@@ -9,8 +9,8 @@ use std::{
 
 use pontoon_hal::{AllocateError, Capabilities, Device, Engine, OpenQueueError, RegionId};
 use pontoon_signal::{
-    Bound, Host, Load, Nanos, Os, Publisher, Rank, Seq, SignalTable, Slot, SlotId, TableShape,
-    WaitError,
+    Bound, Host, Load, Nanos, Os, Publisher, Rank, Seq, SignalTable, Slot, SlotId, SystemError,
+    TableShape, WaitError, Waiter,
 };
 
 use crate::{
@@ -30,14 +30,21 @@ pub struct CpuSpec {
     pub depth: u32,
     /// Where the signals of its queues start. Tests start near 2^64.
     pub start: Seq,
+    /// How its units poll. A processor has an atomic load; tests do as devices that have none.
+    pub atomic_load: Load,
 }
 
 impl Default for CpuSpec {
     /// Two units, queues of 128 commands.
     fn default() -> Self {
-        Self { units: 2, depth: 128, start: Seq::new(0) }
+        Self { units: 2, depth: 128, start: Seq::new(0), atomic_load: Load::Native }
     }
 }
+
+/// The most units that a device may have. More threads than that wait for cores, not for work.
+const UNITS_MAX: u32 = 1024;
+/// The deepest queue. Its ring is allocated when it is opened.
+const DEPTH_MAX: u32 = 1 << 16;
 
 /// Queues that a device can have open: each idle unit sleeps on all of them at once.
 const QUEUES: u32 = 64;
@@ -58,6 +65,7 @@ pub struct CpuDevice {
 pub(crate) struct Shared {
     pub(crate) rank: Rank,
     pub(crate) changes: Slot,
+    load: Load,
     state: Mutex<State>,
     meter: Mutex<Meter>,
     waits: Mutex<WaitLog>,
@@ -129,7 +137,16 @@ impl Meter {
 pub enum OpenDeviceError {
     /// A device needs a unit and room for a command.
     Zero(&'static str),
-    /// The system gave no thread.
+    /// A device cannot have as much of it.
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many were asked for.
+        asked: u32,
+        /// The most there may be.
+        most: u32,
+    },
+    /// The system gave no thread, for this errno if it told.
     Thread(Option<i32>),
     /// The system gave no memory.
     Memory(AllocateError),
@@ -139,7 +156,13 @@ impl fmt::Display for OpenDeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Zero(what) => write!(f, "a CPU device needs at least one {what}"),
-            Self::Thread(Some(code)) => write!(f, "no thread for a CPU device (code {code})"),
+            Self::TooMany { what, asked, most } => {
+                write!(f, "a CPU device has at most {most} {what}, not {asked}")
+            }
+            Self::Thread(Some(code)) => {
+                let error = SystemError { call: "clone", code: *code };
+                write!(f, "no thread for a CPU device: {error}")
+            }
             Self::Thread(None) => f.write_str("no thread for a CPU device"),
             Self::Memory(error) => error.fmt(f),
         }
@@ -161,7 +184,14 @@ impl CpuDevice {
         if spec.depth == 0 {
             return Err(OpenDeviceError::Zero("command of depth"));
         }
-        let shared = Arc::new(Shared::new(rank, spec.start));
+        for (what, asked, most) in
+            [("units", spec.units, UNITS_MAX), ("commands of depth", spec.depth, DEPTH_MAX)]
+        {
+            if asked > most {
+                return Err(OpenDeviceError::TooMany { what, asked, most });
+            }
+        }
+        let shared = Arc::new(Shared::new(rank, spec.start, spec.atomic_load));
         let capabilities = capabilities(spec).map_err(OpenDeviceError::Memory)?;
         let mut device = Self { shared, spec, capabilities, threads: Vec::new() };
         for index in 0..spec.units {
@@ -226,7 +256,7 @@ fn capabilities(spec: CpuSpec) -> Result<Capabilities, AllocateError> {
     let mut capabilities = Capabilities::least(page_bytes);
     capabilities.system_scope_atomics = true;
     capabilities.peer_access = true;
-    capabilities.atomic_load = Load::Native;
+    capabilities.atomic_load = spec.atomic_load;
     capabilities.unified_addresses = true;
     capabilities.compute_units = spec.units;
     capabilities.copy_engines = 1;
@@ -269,7 +299,7 @@ impl Device for CpuDevice {
         let number = Number::default();
         state.numbers[free] = number.downgrade();
         let signal = new_signal(shared.rank, CHANGES + 1 + free as u32, self.spec.start);
-        let queue = CpuQueue::new(shared.rank, engine, label, signal, number, self.spec.depth);
+        let queue = CpuQueue::new(shared, engine, label, signal, number, self.spec.depth);
         state.lanes.push(Arc::clone(queue.lane()));
         state.lanes_changed();
         Ok(queue)
@@ -284,6 +314,7 @@ impl Device for CpuDevice {
             let all = state.lanes.iter().cloned().chain(failed);
             all.map(|lane| (lane.completions.clone(), lane.submitted())).collect()
         };
+        // The host polls here, by its own load.
         for (completions, target) in lanes {
             let left = bound.less(Os.now().since(started));
             completions.uncounted_waiter().wait_ge_bounded(target, left)?.acq_fence();
@@ -306,7 +337,7 @@ impl State {
 }
 
 impl Shared {
-    pub(crate) fn new(rank: Rank, start: Seq) -> Self {
+    pub(crate) fn new(rank: Rank, start: Seq, load: Load) -> Self {
         let (publisher, changes) = new_signal(rank, CHANGES, start);
         let state = State {
             changes: publisher,
@@ -317,7 +348,17 @@ impl Shared {
             end: End::Open,
         };
         let (state, meter, waits) = (Mutex::new(state), Mutex::default(), Mutex::default());
-        Self { rank, changes, state, meter, waits }
+        Self { rank, changes, load, state, meter, waits }
+    }
+
+    /// How the device polls `slot` (C3). Nothing of it that runs on a unit polls in another way.
+    pub(crate) fn waiter(&self, slot: &Slot) -> Waiter {
+        slot.uncounted_waiter().reading_by(self.load)
+    }
+
+    /// How the device polls (C3).
+    pub(crate) fn load(&self) -> Load {
+        self.load
     }
 
     /// The queues of `engine`, if they are not those of `generation`.
@@ -418,5 +459,36 @@ impl Drop for CpuDevice {
             }
         }
         self.shared.lose_queues();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CpuDevice, CpuSpec, DEPTH_MAX, OpenDeviceError, UNITS_MAX};
+    use pontoon_signal::Rank;
+
+    fn refused(units: u32, depth: u32) -> String {
+        let spec = CpuSpec { units, depth, ..CpuSpec::default() };
+        CpuDevice::open(Rank(0), spec).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn sizes_beyond_the_limits_are_refused_with_a_sentence() {
+        assert_eq!(refused(UNITS_MAX + 1, 1), "a CPU device has at most 1024 units, not 1025");
+        assert_eq!(
+            refused(1, u32::MAX),
+            "a CPU device has at most 65536 commands of depth, not 4294967295"
+        );
+        assert_eq!(refused(0, 1), "a CPU device needs at least one unit");
+        let deepest = CpuSpec { units: 1, depth: DEPTH_MAX, ..CpuSpec::default() };
+        assert!(CpuDevice::open(Rank(0), deepest).is_ok());
+    }
+
+    #[test]
+    fn a_thread_that_was_refused_says_what_to_do() {
+        let text = OpenDeviceError::Thread(Some(11)).to_string();
+        for part in ["no thread", "os error 11", "ulimit -u"] {
+            assert!(text.contains(part), "{text:?} does not say {part:?}");
+        }
     }
 }

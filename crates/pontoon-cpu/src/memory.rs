@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // A region is memory that several threads reach; the borrows keep it right.
 
 use std::{
+    fs,
     ops::Range,
     ptr, slice,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -61,9 +62,9 @@ impl Region {
         if bytes == 0 {
             return Err(AllocateError::Empty);
         }
-        let map = SharedMap::create("pontoon-region", bytes).map_err(|errno| {
-            AllocateError::System { bytes, call: "memfd", code: errno.raw_os_error() }
-        })?;
+        refuse_beyond_memory(bytes)?;
+        let map = SharedMap::private("pontoon-region", bytes)
+            .map_err(|error| AllocateError::System { bytes, call: error.call, code: error.code })?;
         let borrows = Mutex::new(Borrows { next: 0, held: Vec::with_capacity(32) });
         let region = Self { inner: Arc::new(Inner { map, bytes, id, device, borrows }) };
         region.touch();
@@ -130,6 +131,36 @@ impl Region {
         }
         Ok(asked)
     }
+}
+
+/// From here on a region's size is held against the memory there is: below, the answer would be
+/// dearer than the region and no better than chance.
+const LARGE: usize = 16 << 20;
+
+/// Refuses what the first touch would have the kernel kill a process for: mapping memory succeeds
+/// however much it is.
+fn refuse_beyond_memory(bytes: usize) -> Result<(), AllocateError> {
+    if bytes < LARGE {
+        return Ok(());
+    }
+    // Where it cannot be read, nobody knows better than the kernel.
+    let Ok(text) = fs::read_to_string("/proc/meminfo") else { return Ok(()) };
+    match available(&text) {
+        Some(available) if available < bytes as u64 => {
+            Err(AllocateError::TooLarge { bytes, available })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The bytes that `meminfo` says can be had, by writing out to disk if need be.
+fn available(meminfo: &str) -> Option<u64> {
+    let field = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+        let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        kibibytes.checked_mul(1024)
+    };
+    field("MemAvailable:")?.checked_add(field("SwapFree:").unwrap_or(0))
 }
 
 impl Inner {
@@ -224,8 +255,8 @@ impl Drop for Borrow<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{HOST, Region};
-    use pontoon_hal::{HostAccessError, Memory, Mode, RegionId};
+    use super::{HOST, Region, available};
+    use pontoon_hal::{AllocateError, HostAccessError, Memory, Mode, RegionId};
     use pontoon_signal::Rank;
 
     fn region() -> Region {
@@ -271,5 +302,27 @@ mod tests {
             HostAccessError::OutOfRange { region: RegionId(1), asked: 97..101, bytes: 100 }
         );
         assert!(region.host_read(usize::MAX, &mut bytes).is_err());
+    }
+
+    #[test]
+    fn available_memory_is_what_is_free_for_use_and_the_swap() {
+        let text = "MemTotal:  100 kB\nMemFree: 1 kB\nMemAvailable:   3 kB\nSwapFree:  2 kB\n";
+        assert_eq!(available(text), Some(5 * 1024));
+        assert_eq!(available("MemAvailable: 3 kB\n"), Some(3 * 1024));
+        assert_eq!(available("MemFree: 3 kB\n"), None);
+        assert_eq!(available("MemAvailable: many kB\n"), None);
+    }
+
+    #[test]
+    fn a_region_beyond_memory_is_an_error_and_not_the_end_of_a_process() {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let total = text.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024;
+        for bytes in [4 * total, 1 << 46] {
+            let refused = Region::allocate(RegionId(1), Rank(0), bytes).unwrap_err();
+            let AllocateError::TooLarge { bytes: asked, available } = refused else {
+                panic!("{refused}")
+            };
+            assert!(asked == bytes && available < bytes as u64, "{refused}");
+        }
     }
 }

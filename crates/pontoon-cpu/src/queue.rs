@@ -107,7 +107,7 @@ pub(crate) enum Look {
 
 impl CpuQueue {
     pub(crate) fn new(
-        device: Rank,
+        shared: &Shared,
         engine: Engine,
         label: &str,
         signal: (Publisher, Slot),
@@ -120,7 +120,7 @@ impl CpuQueue {
         let ring = (0..depth).map(|_| None);
         let (ring, reader) = pontoon_signal::DoubleBuffer::starting_at(done.value(), ring);
         let head = Head {
-            ring: reader,
+            ring: reader.reading_by(shared.load()),
             open: Some(Open { done, _number: number.clone() }),
             next: None,
             running: false,
@@ -129,7 +129,7 @@ impl CpuQueue {
             report: QueueReport::default(),
         };
         let lane = Arc::new(Lane {
-            device,
+            device: shared.rank,
             engine,
             label: label.into(),
             completions,
@@ -378,7 +378,7 @@ fn poll(
     since: Nanos,
     shared: &Shared,
 ) -> Result<Option<Nanos>, WaitError> {
-    let waiter = slot.uncounted_waiter();
+    let waiter = shared.waiter(slot);
     let observed = match waiter.try_wait(target)? {
         Some(observed) => observed,
         None => {

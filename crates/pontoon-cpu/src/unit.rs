@@ -53,8 +53,7 @@ impl<'s> Unit<'s> {
     fn run(&mut self) {
         loop {
             // Before the roll call: a change that it misses ends the sleep.
-            let changes = &self.shared.changes;
-            let mut watch = Watch::new(changes, changes.value() + 1);
+            let mut watch = Watch::new(self.shared);
             match self.shared.roll_call(self.engine, self.generation) {
                 RollCall::Same => {}
                 RollCall::Changed(generation, lanes) => {
@@ -77,7 +76,7 @@ impl<'s> Unit<'s> {
     }
 
     /// Runs what it can of one queue. Whether anything ran.
-    fn run_lane(&mut self, lane: &Arc<Lane>, watch: &mut Watch) -> bool {
+    fn run_lane(&mut self, lane: &Arc<Lane>, watch: &mut Watch<'_>) -> bool {
         for count in 0..BATCH {
             match lane.look(self.shared) {
                 Look::Ran => {}
@@ -91,7 +90,7 @@ impl<'s> Unit<'s> {
                 }
                 Look::Busy => return count > 0,
                 Look::Idle { slot, target, deadline } => {
-                    watch.add(slot, target, deadline);
+                    watch.add(&slot, target, deadline);
                     return count > 0;
                 }
                 Look::Over => {
@@ -117,21 +116,25 @@ impl<'s> Unit<'s> {
 }
 
 /// What an idle unit sleeps on.
-struct Watch {
+struct Watch<'s> {
+    shared: &'s Shared,
     waits: ArrayVec<(Waiter, Seq), GROUP_MAX>,
     deadline: Nanos,
 }
 
-impl Watch {
-    fn new(changes: &Slot, target: Seq) -> Self {
+impl<'s> Watch<'s> {
+    /// Watches for the device's next change.
+    fn new(shared: &'s Shared) -> Self {
         let mut waits = ArrayVec::new();
-        waits.push((changes.uncounted_waiter(), target));
-        Self { waits, deadline: Nanos(u64::MAX) }
+        let changes = shared.waiter(&shared.changes);
+        let target = changes.value() + 1;
+        waits.push((changes, target));
+        Self { shared, waits, deadline: Nanos(u64::MAX) }
     }
 
-    fn add(&mut self, slot: Slot, target: Seq, deadline: Option<Nanos>) {
+    fn add(&mut self, slot: &Slot, target: Seq, deadline: Option<Nanos>) {
         // A device has fewer queues than a group may have members.
-        let _ = self.waits.try_push((slot.uncounted_waiter(), target));
+        let _ = self.waits.try_push((self.shared.waiter(slot), target));
         self.deadline = self.deadline.min(deadline.unwrap_or(Nanos(u64::MAX)));
     }
 
@@ -153,7 +156,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use pontoon_hal::{Command, Engine, Queue};
-    use pontoon_signal::{Rank, Seq};
+    use pontoon_signal::{Bound, Load, Rank, Seq};
 
     use super::{Unit, Watch};
     use crate::{
@@ -162,9 +165,13 @@ mod tests {
         queue::{self, CpuQueue, Look, Number},
     };
 
-    fn queue(slot: u32) -> CpuQueue {
+    fn shared() -> Shared {
+        Shared::new(Rank(1), Seq::new(u64::MAX), Load::CompareSwap)
+    }
+
+    fn queue(shared: &Shared, slot: u32) -> CpuQueue {
         let signal = new_signal(Rank(1), slot, Seq::new(u64::MAX));
-        CpuQueue::new(Rank(1), Engine::Compute, "q", signal, Number::default(), 4)
+        CpuQueue::new(shared, Engine::Compute, "q", signal, Number::default(), 4)
     }
 
     fn submit(queue: &mut CpuQueue, kernel: Kernel) {
@@ -176,8 +183,8 @@ mod tests {
     /// the other one then turns to another queue.
     #[test]
     fn who_passed_a_busy_queue_is_woken_before_another_queue_runs() {
-        let shared = Shared::new(Rank(1), Seq::new(u64::MAX));
-        let (mut first, mut second) = (queue(1), queue(2));
+        let shared = shared();
+        let (mut first, mut second) = (queue(&shared, 1), queue(&shared, 2));
         submit(&mut first, Kernel::new(|_| {}));
         let changes_seen = Arc::new(Mutex::new(None));
         submit(&mut second, {
@@ -187,7 +194,7 @@ mod tests {
         let before = shared.changes.value();
         let mut busy = Unit::new(&shared, Engine::Compute, 0);
         let mut passing = Unit::new(&shared, Engine::Compute, 1);
-        let mut watch = Watch::new(&shared.changes, before + 1);
+        let mut watch = Watch::new(&shared);
 
         let Look::Run(command) = first.lane().look(&shared) else { panic!("it can run") };
         busy.last = Some(Arc::clone(first.lane()));
@@ -205,8 +212,8 @@ mod tests {
 
     #[test]
     fn who_passed_a_busy_queue_is_woken_before_the_other_sleeps() {
-        let shared = Shared::new(Rank(1), Seq::new(u64::MAX));
-        let mut first = queue(1);
+        let shared = shared();
+        let mut first = queue(&shared, 1);
         submit(&mut first, Kernel::new(|_| {}));
         let before = shared.changes.value();
         let Look::Run(command) = first.lane().look(&shared) else { panic!("it can run") };
@@ -226,15 +233,15 @@ mod tests {
                 panic!("dropped a bomb");
             }
         }
-        let shared = Shared::new(Rank(1), Seq::new(u64::MAX));
-        let (mut first, mut second) = (queue(1), queue(2));
+        let shared = shared();
+        let (mut first, mut second) = (queue(&shared, 1), queue(&shared, 2));
         let bomb = Bomb;
         submit(&mut first, Kernel::new(move |_| assert_eq!(size_of_val(&bomb), 0)));
         submit(&mut second, Kernel::new(|_| {}));
         let mut unit = Unit::new(&shared, Engine::Compute, 0);
         unit.last = Some(Arc::clone(first.lane()));
         drop(first);
-        let mut watch = Watch::new(&shared.changes, shared.changes.value() + 1);
+        let mut watch = Watch::new(&shared);
         assert!(unit.run_lane(second.lane(), &mut watch));
         assert_eq!(second.completions().value(), second.submitted());
     }
@@ -242,8 +249,8 @@ mod tests {
     /// What a kernel completes after its device was lost stays out: the ending is the last word.
     #[test]
     fn nothing_completes_after_a_loss() {
-        let shared = Shared::new(Rank(1), Seq::new(u64::MAX));
-        let mut first = queue(1);
+        let shared = shared();
+        let mut first = queue(&shared, 1);
         submit(&mut first, Kernel::new(|_| {}));
         let Look::Run(command) = first.lane().look(&shared) else { panic!("it can run") };
         first.lane().lose();
@@ -251,5 +258,23 @@ mod tests {
         assert_eq!(first.completions().value(), Seq::new(u64::MAX));
         assert!(matches!(first.lane().look(&shared), Look::Over));
         assert_eq!(first.report().completed, 0);
+    }
+
+    /// C3, where no result would show it.
+    #[test]
+    fn whatever_is_polled_is_polled_as_the_device_says() {
+        let shared = shared();
+        let (first, mut second) = (queue(&shared, 1), queue(&shared, 2));
+        let (slot, target, bound) =
+            (first.completions().clone(), first.submitted() + 1, Bound::default());
+        second.submit(Command::Wait { label: "w", slot, target, bound }).unwrap();
+        let mut unit = Unit::new(&shared, Engine::Compute, 0);
+        let mut watch = Watch::new(&shared);
+        unit.run_lane(first.lane(), &mut watch);
+        unit.run_lane(second.lane(), &mut watch);
+        assert_eq!(watch.waits.len(), 3, "changes, an arrival and a wait");
+        for (waiter, _) in &watch.waits {
+            assert_eq!(waiter.load(), Load::CompareSwap);
+        }
     }
 }

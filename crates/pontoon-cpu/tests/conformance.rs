@@ -4,7 +4,7 @@ use std::{thread, time::Duration};
 
 use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
 use pontoon_hal::conformance::{Subject, Work, run_all};
-use pontoon_signal::{Rank, Seq};
+use pontoon_signal::{Load, Rank, Seq};
 
 struct Cpu(CpuSpec);
 
@@ -42,7 +42,7 @@ impl Subject for Cpu {
 }
 
 fn holds(units: u32, depth: u32, start: u64) {
-    let spec = CpuSpec { units, depth, start: Seq::new(start) };
+    let spec = CpuSpec { units, depth, start: Seq::new(start), ..CpuSpec::default() };
     println!("{spec:?}");
     run_all(&Cpu(spec));
 }
@@ -75,4 +75,9 @@ fn two_units_and_queues_whose_counters_pass_32_bits() {
 #[test]
 fn four_units_whose_counters_turn_negative() {
     holds(4, 128, (1 << 63) - 2);
+}
+
+#[test]
+fn two_units_without_an_atomic_load() {
+    run_all(&Cpu(CpuSpec { atomic_load: Load::CompareSwap, ..CpuSpec::default() }));
 }

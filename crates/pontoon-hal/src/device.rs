@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use pontoon_signal::{Bound, Rank, WaitError};
+use pontoon_signal::{Bound, Rank, SystemError, WaitError};
 
 use crate::{Capabilities, Memory, Queue};
 
@@ -72,13 +72,20 @@ pub enum Engine {
 pub enum AllocateError {
     /// A region of no bytes.
     Empty,
-    /// The system refused.
+    /// There is less memory than that, and touching it would have had a process killed.
+    TooLarge {
+        /// How many bytes were asked for.
+        bytes: usize,
+        /// How many could be had at that moment.
+        available: u64,
+    },
+    /// The operating system refused.
     System {
         /// How many bytes were asked for.
         bytes: usize,
         /// The call that failed.
         call: &'static str,
-        /// Its own code.
+        /// Its errno.
         code: i32,
     },
 }
@@ -87,8 +94,14 @@ impl fmt::Display for AllocateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("a region needs at least one byte"),
+            Self::TooLarge { bytes, available } => write!(
+                f,
+                "a region of {bytes} bytes was asked for and {available} bytes of memory are \
+                 available: ask for less, or free memory"
+            ),
             Self::System { bytes, call, code } => {
-                write!(f, "no memory for a region of {bytes} bytes: {call} gave code {code}")
+                let error = SystemError { call, code: *code };
+                write!(f, "no memory for a region of {bytes} bytes: {error}")
             }
         }
     }
@@ -122,3 +135,18 @@ impl fmt::Display for OpenQueueError {
 }
 
 impl core::error::Error for OpenQueueError {}
+
+#[cfg(test)]
+mod tests {
+    use super::AllocateError;
+
+    #[test]
+    fn a_refused_region_says_what_to_do() {
+        let text = AllocateError::System { bytes: 7, call: "memfd_create", code: 24 }.to_string();
+        for part in ["7 bytes", "memfd_create", "os error 24", "ulimit -n"] {
+            assert!(text.contains(part), "{text:?} does not say {part:?}");
+        }
+        let text = AllocateError::TooLarge { bytes: 1 << 46, available: 12_345 }.to_string();
+        assert!(text.contains("70368744177664") && text.contains("12345"), "{text}");
+    }
+}

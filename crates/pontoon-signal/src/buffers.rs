@@ -5,8 +5,8 @@ use alloc::{boxed::Box, sync::Arc};
 use core::ops;
 
 use crate::{
-    Bound, Host, Observed, Os, Publisher, Seq, SignalTable, Slot, SlotId, TableShape, WaitError,
-    Waiter, shim::UnsafeCell,
+    Bound, Host, Load, Observed, Os, Publisher, Seq, SignalTable, Slot, SlotId, TableShape,
+    WaitError, Waiter, shim::UnsafeCell,
 };
 
 /// Two or more buffers between one writer and one reader.
@@ -202,6 +202,11 @@ pub struct BufferReader<T, H: Host = Os> {
 }
 
 impl<T, H: Host> BufferReader<T, H> {
+    /// The same reader, polling for buffers by `load`: what the reading device is capable of.
+    pub fn reading_by(self, load: Load) -> Self {
+        Self { filled: self.filled.reading_by(load), ..self }
+    }
+
     /// Waits for the next filled buffer.
     ///
     /// # Errors

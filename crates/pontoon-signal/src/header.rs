@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{Rank, Seq, line::LINE_BYTES};
+use crate::{Rank, Seq, SystemError, line::LINE_BYTES};
 
 /// What a shared table begins with; the lines follow from byte 128 on.
 ///
@@ -60,8 +60,9 @@ impl TableShape {
         Self { trace: waits, ..self }
     }
 
-    pub(crate) fn lines(self) -> Option<usize> {
-        (self.producers as usize).checked_mul(self.slots as usize).filter(|&lines| lines > 0)
+    /// The number of lines; of a shape that [`table_bytes`] accepts.
+    pub(crate) fn lines(self) -> usize {
+        self.producers as usize * self.slots as usize
     }
 
     pub(crate) fn header(self) -> Header {
@@ -82,10 +83,17 @@ impl TableShape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The kernel refused: the errno of the failed call.
-    System(i32),
-    /// The shape has no line, or more than memory can hold.
-    Shape,
+    /// The system refused.
+    System(SystemError),
+    /// The file is not sealed against shrinking.
+    Unsealed,
+    /// The shape has no line.
+    Empty,
+    /// The shape has more lines than memory can hold.
+    TooLarge {
+        /// Its producers and their slots.
+        shape: (u32, u32),
+    },
     /// The memory does not begin with a table's magic number.
     NotATable {
         /// The first eight bytes found.
@@ -109,20 +117,26 @@ pub enum OpenError {
     },
 }
 
-impl From<rustix::io::Errno> for OpenError {
-    fn from(errno: rustix::io::Errno) -> Self {
-        Self::System(errno.raw_os_error())
+impl From<SystemError> for OpenError {
+    fn from(error: SystemError) -> Self {
+        Self::System(error)
     }
 }
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::System(errno) => {
-                let errno = rustix::io::Errno::from_raw_os_error(*errno);
-                write!(f, "no shared memory for a signal table: {errno}")
-            }
-            Self::Shape => f.write_str("a signal table needs 1 producer and 1 slot at least"),
+            Self::System(error) => write!(f, "no shared memory for a signal table: {error}"),
+            Self::Unsealed => f.write_str(
+                "the file is not sealed against shrinking: whoever has it could take memory away \
+                 that this side has mapped; hand over the file of `SignalTable::shared`",
+            ),
+            Self::Empty => f.write_str("a signal table needs 1 producer and 1 slot at least"),
+            Self::TooLarge { shape: (producers, slots) } => write!(
+                f,
+                "a signal table of {producers} producers with {slots} slots each is more than \
+                 memory can hold"
+            ),
             Self::NotATable { found } => {
                 write!(f, "not a signal table: it begins with {found:#018x}, not {MAGIC:#018x}")
             }
@@ -168,12 +182,16 @@ impl Header {
 
 /// Bytes of a shared table: the header's line, then all others.
 pub(crate) fn table_bytes(shape: TableShape) -> Result<usize, OpenError> {
-    let lines = shape.lines().ok_or(OpenError::Shape)?;
+    let too_large = OpenError::TooLarge { shape: (shape.producers, shape.slots) };
+    let lines = (shape.producers as usize).checked_mul(shape.slots as usize).ok_or(too_large)?;
+    if lines == 0 {
+        return Err(OpenError::Empty);
+    }
     lines
         .checked_add(1)
         .and_then(|lines| lines.checked_mul(LINE_BYTES))
         .filter(|&bytes| isize::try_from(bytes).is_ok())
-        .ok_or(OpenError::Shape)
+        .ok_or(too_large)
 }
 
 #[cfg(test)]
@@ -206,9 +224,10 @@ mod tests {
         assert_eq!(noise.check(1 << 20), Err(OpenError::NotATable { found: 7 }));
         let mut empty = good;
         empty.slots = 0;
-        assert_eq!(empty.check(1 << 20), Err(OpenError::Shape));
+        assert_eq!(empty.check(1 << 20), Err(OpenError::Empty));
         let mut huge = good;
         (huge.producers, huge.slots) = (u32::MAX, u32::MAX);
-        assert_eq!(huge.check(1 << 20), Err(OpenError::Shape));
+        let all = OpenError::TooLarge { shape: (u32::MAX, u32::MAX) };
+        assert_eq!(huge.check(1 << 20), Err(all));
     }
 }

@@ -37,6 +37,8 @@ mod publisher;
 mod seq;
 #[doc(hidden)]
 pub mod shim;
+#[cfg_attr(pontoon_loom, allow(dead_code, reason = "loom has no shared memory"))]
+mod system;
 mod table;
 mod trace;
 #[cfg(feature = "std")]
@@ -63,6 +65,7 @@ pub use nanos::Nanos;
 pub use payload::{NotAnnounced, Payload, Promise};
 pub use publisher::{BehindCounter, ClaimError, Publisher, SharedPublisher};
 pub use seq::Seq;
+pub use system::SystemError;
 pub use table::{LineRef, SignalTable};
 pub use trace::TimePoints;
 #[cfg(feature = "std")]

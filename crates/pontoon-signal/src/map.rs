@@ -6,9 +6,11 @@ use core::{ffi::c_void, ptr::NonNull};
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{MemfdFlags, SealFlags},
-    io,
+    io::Errno,
     mm::{MapFlags, ProtFlags},
 };
+
+use crate::{LINE_BYTES, OpenError, SystemError};
 
 /// A shared mapping of a memfd: zeroed, page-aligned, of a size that nobody can change.
 ///
@@ -18,7 +20,8 @@ use rustix::{
 pub struct SharedMap {
     base: NonNull<c_void>,
     bytes: usize,
-    file: OwnedFd,
+    /// Kept only where another process may ask for it: files are few.
+    file: Option<OwnedFd>,
 }
 
 // SAFETY: S1, the mapping belongs to the value, not to the thread; what is read and written in it
@@ -28,42 +31,45 @@ unsafe impl Send for SharedMap {}
 unsafe impl Sync for SharedMap {}
 
 impl SharedMap {
-    /// Maps `bytes` of new memory, rounded up to whole pages. The name shows in `/proc/*/maps`.
+    /// Maps `bytes` of new memory, rounded up to whole pages, and keeps its file for other
+    /// processes. The name shows in `/proc/*/maps`.
     ///
     /// # Errors
     ///
     /// What the kernel says: no memory, or too many files.
-    pub fn create(name: &str, bytes: usize) -> io::Result<Self> {
-        let page = rustix::param::page_size();
-        let bytes = bytes.max(1).checked_next_multiple_of(page).ok_or(io::Errno::NOMEM)?;
-        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&file, bytes as u64)?;
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Self::map(file, bytes)
+    pub fn create(name: &str, bytes: usize) -> Result<Self, SystemError> {
+        let (file, bytes) = new_file(name, bytes)?;
+        Ok(Self { base: map(&file, bytes)?, bytes, file: Some(file) })
+    }
+
+    /// As [`create`](Self::create) for this process alone: no file stays open, so there may be
+    /// more of them than files.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create`](Self::create).
+    pub fn private(name: &str, bytes: usize) -> Result<Self, SystemError> {
+        let (file, bytes) = new_file(name, bytes)?;
+        Ok(Self { base: map(&file, bytes)?, bytes, file: None })
     }
 
     /// Maps what another process created.
     ///
     /// # Errors
     ///
-    /// `EPERM` if the file is not sealed against shrinking, else what the kernel says.
-    pub fn open(file: OwnedFd) -> io::Result<Self> {
-        if !rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK) {
-            return Err(io::Errno::PERM);
+    /// [`OpenError::Unsealed`] if the file is not sealed against shrinking,
+    /// [`OpenError::Truncated`] if it is empty, else [`OpenError::System`].
+    pub fn open(file: OwnedFd) -> Result<Self, OpenError> {
+        match rustix::fs::fcntl_get_seals(&file) {
+            Ok(seals) if seals.contains(SealFlags::SHRINK) => {}
+            // Not every kind of file can be sealed.
+            Ok(_) | Err(Errno::INVAL) => return Err(OpenError::Unsealed),
+            Err(errno) => return Err(SystemError::of("fcntl")(errno).into()),
         }
-        let bytes = usize::try_from(rustix::fs::fstat(&file)?.st_size);
-        let bytes = bytes.ok().filter(|&bytes| bytes > 0).ok_or(io::Errno::INVAL)?;
-        Self::map(file, bytes)
-    }
-
-    fn map(file: OwnedFd, bytes: usize) -> io::Result<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let none = core::ptr::null_mut();
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
-        let base =
-            unsafe { rustix::mm::mmap(none, bytes, protection, MapFlags::SHARED, &file, 0) }?;
-        let base = NonNull::new(base).ok_or(io::Errno::NOMEM)?;
-        Ok(Self { base, bytes, file })
+        let size = rustix::fs::fstat(&file).map_err(SystemError::of("fstat"))?.st_size;
+        let bytes = usize::try_from(size).ok().filter(|&bytes| bytes > 0);
+        let bytes = bytes.ok_or(OpenError::Truncated { bytes: 0, wanted: LINE_BYTES })?;
+        Ok(Self { base: map(&file, bytes)?, bytes, file: Some(file) })
     }
 
     /// The first byte. It stays where it is as long as the map lives.
@@ -76,10 +82,33 @@ impl SharedMap {
         self.bytes
     }
 
-    /// The file to hand to another process.
-    pub fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    /// The file to hand to another process; `None` of a [private](Self::private) map.
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
     }
+}
+
+/// A sealed file of `bytes` zeroes, rounded up to whole pages, and its size.
+fn new_file(name: &str, bytes: usize) -> Result<(OwnedFd, usize), SystemError> {
+    let page = rustix::param::page_size();
+    let bytes = bytes.max(1).checked_next_multiple_of(page);
+    let bytes = bytes.ok_or(SystemError::of("ftruncate")(Errno::FBIG))?;
+    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .map_err(SystemError::of("memfd_create"))?;
+    rustix::fs::ftruncate(&file, bytes as u64).map_err(SystemError::of("ftruncate"))?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+        .map_err(SystemError::of("fcntl"))?;
+    Ok((file, bytes))
+}
+
+/// Maps all of `file`. Whoever calls owns the mapping.
+fn map(file: &OwnedFd, bytes: usize) -> Result<NonNull<c_void>, SystemError> {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    let none = core::ptr::null_mut();
+    // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
+    let base = unsafe { rustix::mm::mmap(none, bytes, protection, MapFlags::SHARED, file, 0) };
+    let base = base.map_err(SystemError::of("mmap"))?;
+    NonNull::new(base).ok_or(SystemError::of("mmap")(Errno::NOMEM))
 }
 
 impl Drop for SharedMap {
@@ -93,24 +122,28 @@ impl Drop for SharedMap {
 #[cfg(test)]
 mod tests {
     use super::SharedMap;
+    use crate::{OpenError, SystemError};
     use rustix::{fs::MemfdFlags, io::Errno};
 
     #[test]
     fn an_unsealed_file_is_refused() {
         let file = rustix::fs::memfd_create("unsealed", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 4096).unwrap();
-        assert_eq!(SharedMap::open(file).unwrap_err(), Errno::PERM);
+        assert_eq!(SharedMap::open(file).unwrap_err(), OpenError::Unsealed);
     }
 
     #[test]
     fn a_peer_cannot_shrink_it() {
         let map = SharedMap::create("sealed", 1).unwrap();
         assert_eq!(map.bytes() % rustix::param::page_size(), 0);
-        assert_eq!(rustix::fs::ftruncate(map.file(), 0), Err(Errno::PERM));
+        assert_eq!(rustix::fs::ftruncate(map.file().unwrap(), 0), Err(Errno::PERM));
     }
 
     #[test]
     fn a_size_beyond_all_memory_is_an_error() {
-        assert!(SharedMap::create("huge", usize::MAX).is_err());
+        let refused = SharedMap::create("huge", usize::MAX).unwrap_err();
+        assert_eq!(refused, SystemError::of("ftruncate")(Errno::FBIG));
+        let refused = SharedMap::private("huge", 1 << 62).unwrap_err();
+        assert!(["ftruncate", "mmap"].contains(&refused.call), "{refused}");
     }
 }

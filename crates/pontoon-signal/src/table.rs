@@ -8,15 +8,11 @@ use core::ptr::NonNull;
 use rustix::fd::{BorrowedFd, OwnedFd};
 
 use crate::{
-    ClaimError, Ending, Host, Os, Publisher, SharedPublisher, SignalLine, Slot, SlotId, TableShape,
-    TimePoints, Waiter, trace::Trace,
+    ClaimError, Ending, Host, OpenError, Os, Publisher, SharedPublisher, SignalLine, Slot, SlotId,
+    TableShape, TimePoints, Waiter, header::table_bytes, trace::Trace,
 };
 #[cfg(not(pontoon_loom))]
-use crate::{
-    header::{Header, OpenError, table_bytes},
-    line::LINE_BYTES,
-    map::SharedMap,
-};
+use crate::{header::Header, line::LINE_BYTES, map::SharedMap};
 
 /// Lines by `[producer][slot]`.
 ///
@@ -80,7 +76,7 @@ impl SignalTable {
     ///
     /// # Panics
     ///
-    /// If the shape has no line.
+    /// If the shape has no line, or more lines than memory can hold.
     pub fn in_process(shape: TableShape) -> Self {
         Self::in_process_on(Os, shape)
     }
@@ -89,7 +85,7 @@ impl SignalTable {
     ///
     /// # Errors
     ///
-    /// [`OpenError::Shape`] or [`OpenError::System`].
+    /// [`OpenError::Empty`], [`OpenError::TooLarge`] or [`OpenError::System`].
     #[cfg(not(pontoon_loom))]
     pub fn shared(shape: TableShape) -> Result<Self, OpenError> {
         let map = SharedMap::create("pontoon-signals", table_bytes(shape)?)?;
@@ -144,7 +140,7 @@ impl SignalTable {
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.lines.memory {
             Memory::Process => None,
-            Memory::Shared(map) => Some(map.file()),
+            Memory::Shared(map) => map.file(),
         }
     }
 }
@@ -154,11 +150,16 @@ impl<H: Host> SignalTable<H> {
     ///
     /// # Panics
     ///
-    /// If the shape has no line.
+    /// If the shape has no line, or more lines than memory can hold.
     pub fn in_process_on(host: H, shape: TableShape) -> Self {
-        let count = shape.lines().expect("a signal table needs 1 producer and 1 slot at least");
-        let memory: Box<[_]> = (0..count).map(|_| SignalLine::new(shape.start)).collect();
-        let first = NonNull::from(Box::leak(memory)).cast();
+        let mut memory = Vec::new();
+        let room = table_bytes(shape).and_then(|_| {
+            let too_large = OpenError::TooLarge { shape: (shape.producers, shape.slots) };
+            memory.try_reserve_exact(shape.lines()).map_err(|_| too_large)
+        });
+        room.unwrap_or_else(|error| panic!("{error}"));
+        memory.extend((0..shape.lines()).map(|_| SignalLine::new(shape.start)));
+        let first = NonNull::from(Box::leak(memory.into_boxed_slice())).cast();
         let trace = (shape.trace > 0).then(|| Trace::new(shape.trace));
         let traced = trace.is_some();
         let lines = Lines { first, shape, traced, trace, memory: Memory::Process };
@@ -245,7 +246,7 @@ impl<H: Host> SignalTable<H> {
 impl Drop for Lines {
     fn drop(&mut self) {
         if matches!(self.memory, Memory::Process) {
-            let count = self.shape.lines().unwrap_or(0);
+            let count = self.shape.lines();
             let lines = NonNull::slice_from_raw_parts(self.first, count);
             // SAFETY: `in_process_on` leaked a box of this address and length; T1 ends here.
             drop(unsafe { Box::from_raw(lines.as_ptr()) });
@@ -255,7 +256,7 @@ impl Drop for Lines {
 
 impl Lines {
     fn iter(&self) -> impl Iterator<Item = &SignalLine> {
-        let count = self.shape.lines().unwrap_or(0);
+        let count = self.shape.lines();
         // SAFETY: T1, all of these are lines, and `self` keeps them.
         unsafe { core::slice::from_raw_parts(self.first.as_ptr(), count) }.iter()
     }

@@ -55,6 +55,11 @@ impl<H: Host> Waiter<H> {
         Self { load, ..self }
     }
 
+    /// How it reads the line.
+    pub fn load(&self) -> Load {
+        self.load
+    }
+
     /// Polls until the counter is at or past `target`, at most as long as `bound`.
     ///
     /// The payload may be read only after [`Observed::acq_fence`].

@@ -2,8 +2,8 @@
 #![cfg(not(pontoon_loom))]
 
 use pontoon_signal::{
-    Bound, ClaimError, LINE_BYTES, OpenError, Producer, Rank, Seq, SignalTable, SlotId, TableShape,
-    WaitError,
+    Bound, ClaimError, LINE_BYTES, OpenError, Producer, Rank, Seq, SignalTable, SlotId,
+    SystemError, TableShape, WaitError,
 };
 use rustix::{
     fd::OwnedFd,
@@ -242,11 +242,14 @@ fn open(bytes: &[u8], seals: SealFlags) -> Result<SignalTable, OpenError> {
 fn files_that_are_no_tables_are_refused_by_name() {
     let sealed = SealFlags::SHRINK;
     assert!(open(&good(), sealed).is_ok());
-    let system = |errno: Errno| OpenError::System(errno.raw_os_error());
-    assert_eq!(open(&good(), SealFlags::GROW).unwrap_err(), system(Errno::PERM));
-    assert_eq!(open(&[], sealed).unwrap_err(), system(Errno::INVAL));
+    let unsealed = open(&good(), SealFlags::GROW).unwrap_err();
+    assert_eq!(unsealed, OpenError::Unsealed);
+    assert!(unsealed.to_string().starts_with("the file is not sealed against shrinking"));
+    let empty = OpenError::Truncated { bytes: 0, wanted: LINE_BYTES };
+    assert_eq!(open(&[], sealed).unwrap_err(), empty);
     let read_only = open(&good(), sealed | SealFlags::WRITE).unwrap_err();
-    assert_eq!(read_only, system(Errno::PERM));
+    let code = Errno::PERM.raw_os_error();
+    assert_eq!(read_only, OpenError::System(SystemError { call: "mmap", code }));
 
     let noise: Vec<u8> = (0..4096u32).map(|byte| (byte * 7 + 3) as u8).collect();
     let found = u64::from_ne_bytes(noise[..8].try_into().unwrap());
@@ -269,8 +272,8 @@ fn files_that_are_no_tables_are_refused_by_name() {
     let ours = (1, 128);
     assert_eq!(spoil(8, &9u32.to_ne_bytes()), OpenError::Version { theirs: (9, 128), ours });
     assert_eq!(spoil(12, &64u32.to_ne_bytes()), OpenError::Version { theirs: (1, 64), ours });
-    assert_eq!(spoil(20, &0u32.to_ne_bytes()), OpenError::Shape);
-    assert_eq!(spoil(20, &[255; 8]), OpenError::Shape);
+    assert_eq!(spoil(20, &0u32.to_ne_bytes()), OpenError::Empty);
+    assert_eq!(spoil(20, &[255; 8]), OpenError::TooLarge { shape: (u32::MAX, u32::MAX) });
 
     let (cut, whole) = (8192, 81 * LINE_BYTES);
     let truncated = open(&good()[..cut], sealed).unwrap_err();
@@ -279,7 +282,7 @@ fn files_that_are_no_tables_are_refused_by_name() {
     assert_eq!(truncated.to_string(), text);
 
     let plain = File::open(env::current_exe().unwrap()).unwrap();
-    assert!(matches!(SignalTable::open(OwnedFd::from(plain)), Err(OpenError::System(_))));
+    assert_eq!(SignalTable::open(OwnedFd::from(plain)).unwrap_err(), OpenError::Unsealed);
 }
 
 /// Whatever a peer leaves in the lines, this side's calls return.

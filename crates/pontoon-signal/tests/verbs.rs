@@ -572,3 +572,21 @@ fn a_publish_at_time_zero_is_a_publish() {
     let error = waiter.wait_ge_bounded(Seq::new(2), once).unwrap_err();
     assert_eq!(error.at().last_published, Some(Nanos(0)));
 }
+
+#[test]
+#[should_panic(expected = "a signal table needs 1 producer and 1 slot at least")]
+fn a_table_of_nothing_panics_with_a_sentence() {
+    let _ = SignalTable::in_process(TableShape::new(1, 0));
+}
+
+#[test]
+#[should_panic(expected = "a signal table of 4294967295 producers with 4294967295 slots each")]
+fn a_table_beyond_all_addresses_panics_with_a_sentence() {
+    let _ = SignalTable::in_process(TableShape::new(u32::MAX, u32::MAX));
+}
+
+#[test]
+#[should_panic(expected = "is more than memory can hold")]
+fn a_table_beyond_all_memory_panics_with_a_sentence() {
+    let _ = SignalTable::in_process(TableShape::new(1 << 24, 1 << 24));
+}

@@ -21,7 +21,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) fn device(rank: u32, units: u32, depth: u32) -> CpuDevice {
     // Every counter wraps at its third completion.
     let start = Seq::new(0u64.wrapping_sub(3));
-    CpuDevice::open(Rank(rank), CpuSpec { units, depth, start }).unwrap()
+    CpuDevice::open(Rank(rank), CpuSpec { units, depth, start, ..CpuSpec::default() }).unwrap()
 }
 
 /// A publisher that queues can be held back with.

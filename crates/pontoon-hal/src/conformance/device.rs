@@ -4,63 +4,11 @@ use std::{thread, time::Duration};
 
 use pontoon_signal::{Bound, Seq, WaitError};
 
-use super::{Bench, Checked, Gate, MOMENT, PATIENCE, QueueOf, Subject, queue};
-use crate::{Access, Capabilities, Cause, Device, Engine, Memory, OpenQueueError, Queue};
+use super::{
+    Bench, Checked, Gate, MOMENT, PATIENCE, QueueOf, Subject, capability::open_copies, queue,
+};
+use crate::{Access, Cause, Device, Engine, Memory, OpenQueueError, Queue};
 use crate::{Command, SubmitError};
-
-/// What a device says it can do makes sense, stays, and can be had.
-///
-/// # Panics
-///
-/// If it does not.
-pub fn capabilities<S: Subject>(subject: &S) -> Checked {
-    let bench = Bench::new(subject, "capabilities", 1);
-    let found: Capabilities = bench.device.capabilities();
-    bench.holds_true("they change", found == bench.device.capabilities());
-    bench.holds_true("a page is no power of two", found.page_bytes.is_power_of_two());
-    bench.holds_true("there is no unit", found.compute_units >= 1);
-    bench.holds_true("there is no queue", found.queues >= 1);
-    bench.holds_true("the rank is another", bench.device.rank().0 == 1);
-
-    let region = bench.region(16);
-    for round in 0..2 {
-        let mut queues: Vec<QueueOf<S>> = Vec::new();
-        bench.until("not all queues could be opened", || {
-            // Those of the round before may still be on their way out.
-            queues.extend(bench.device.open_queue(Engine::Compute, "one of all").ok());
-            queues.len() == found.queues as usize
-        });
-        let more = bench.device.open_queue(Engine::Compute, "one too many").err();
-        let expected = OpenQueueError::TooMany { queues: found.queues };
-        bench.holds_true("there are more queues than it says", more == Some(expected));
-        let mut ids: Vec<_> = queues.iter().map(|queue| queue.completions().id().slot).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        bench.holds_true("two open queues share a slot", ids.len() == queues.len());
-        for queue in &mut queues {
-            bench.finish(queue, bench.fill(&region, round));
-        }
-    }
-    if found.copy_engines == 0 {
-        let none = bench.device.open_queue(Engine::Copy, "copies").err();
-        let expected = OpenQueueError::NoSuchEngine(Engine::Copy);
-        bench.holds_true("there is a copy engine", none == Some(expected));
-        return Checked::Partly("copy engine");
-    }
-    let mut copies = None;
-    bench.until("no queue on the copy engine", || {
-        copies = bench.device.open_queue(Engine::Copy, "copies").ok();
-        copies.is_some()
-    });
-    let mut copies = copies.expect("until saw it");
-    let refused = matches!(copies.submit(bench.fill(&region, 1)), Err(SubmitError::Malformed(_)));
-    bench.holds_true("the copy engine took a kernel", refused);
-    let copy = bench.region(16);
-    region.host_write(0, &[3; 64]).expect("the host has it alone");
-    bench.finish(&mut copies, bench.copy(&region, &copy));
-    bench.holds(&copy, 0x0303_0303);
-    Checked::Yes
-}
 
 /// D1: queues are independent: one held back by a wait does not hold back another, and neither
 /// does a busy one while a unit is free.
@@ -112,16 +60,6 @@ pub fn d1_queues_are_independent<S: Subject>(subject: &S) -> Checked {
     bench.holds_true("a busy queue held back another, with a unit free", beside);
     bench.reached(busy.completions(), position);
     if units > 1 { Checked::Yes } else { Checked::Partly("second unit") }
-}
-
-/// A queue on the copy engine; those that were dropped may still be on their way out.
-fn open_copies<S: Subject>(bench: &Bench<'_, S>) -> QueueOf<S> {
-    let mut queue = None;
-    bench.until("no queue on the copy engine", || {
-        queue = bench.device.open_queue(Engine::Copy, "copies").ok();
-        queue.is_some()
-    });
-    queue.expect("until saw it")
 }
 
 /// D2: every queue makes progress, however many there are, and however busy the others.

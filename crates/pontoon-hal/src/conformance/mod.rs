@@ -1,10 +1,12 @@
-//! The suite that holds a backend to the clauses of [`Device`], [`Queue`] and [`Memory`].
+//! The suite that holds a backend to the clauses of [`Device`], [`Queue`], [`Memory`] and
+//! [`Capabilities`](crate::Capabilities).
 //!
 //! A backend's tests implement [`Subject`] and call [`run_all`], once for each kind of device they
 //! can open: one unit and several, short queues and long ones, counters that start at zero and
 //! counters that wrap. Each function checks one clause and panics with a sentence that names it.
 //! Every wait is bounded: a device that hangs fails.
 
+pub mod capability;
 pub mod device;
 pub mod memory;
 pub mod queue;
@@ -71,8 +73,13 @@ pub(crate) const MOMENT: Duration = Duration::from_millis(20);
 ///
 /// If the device breaks a clause.
 pub fn run_all<S: Subject>(subject: &S) {
-    let clauses: [(&str, Check<S>); 17] = [
-        ("capabilities", device::capabilities),
+    let clauses: [(&str, Check<S>); 22] = [
+        ("C1, C4", capability::c1_c4_the_host_sees_what_kernels_wrote),
+        ("C2", capability::c2_kernels_reach_other_devices),
+        ("C3, C5, C6", capability::c3_c5_c6_the_report_makes_sense),
+        ("C7", capability::c7_all_units_run_at_once),
+        ("C8", capability::c8_copy_engines_copy),
+        ("C9", capability::c9_all_queues_can_be_open),
         ("D1", device::d1_queues_are_independent),
         ("D2", device::d2_every_queue_makes_progress),
         ("D3", device::d3_synchronize_waits_for_all_queues),
