@@ -18,7 +18,8 @@ pub struct Kernel {
 type Run = dyn Fn(&mut Context<'_>) + Send + Sync;
 
 impl Kernel {
-    /// A kernel that runs `run`. A panic in it becomes a fault of the queue.
+    /// A kernel that runs `run`. A panic in it becomes a fault of the queue. It has to return: a
+    /// thread cannot be stopped, so dropping the device waits for it.
     pub fn new(run: impl Fn(&mut Context<'_>) + Send + Sync + 'static) -> Self {
         Self { run: Arc::new(run) }
     }

@@ -3,12 +3,13 @@
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 use arrayvec::ArrayVec;
 use pontoon_hal::{
-    ACCESSES_MAX, Accesses, Cause, Command, Engine, Fault, Hazard, Queue, QueueReport, SubmitError,
+    ACCESSES_MAX, Accesses, Cause, Command, Engine, Fault, FaultCell, Hazard, Queue, QueueReport,
+    SubmitError,
 };
 use pontoon_signal::{
     Bound, BufferReader, BufferWriter, Host, Nanos, Os, Publisher, Rank, Seq, Slot, WaitError,
@@ -51,7 +52,7 @@ pub(crate) struct Lane {
     pub(crate) completions: Slot,
     pub(crate) arrivals: Slot,
     /// Set under the lock of `head`, before the signal ends.
-    fault: OnceLock<Fault>,
+    fault: FaultCell,
     head: Mutex<Head>,
 }
 
@@ -134,7 +135,7 @@ impl CpuQueue {
             label: label.into(),
             completions,
             arrivals: head.ring.pending().0,
-            fault: OnceLock::new(),
+            fault: FaultCell::default(),
             head: Mutex::new(head),
         });
         Self { ring, depth, lane, _number: number }
@@ -183,8 +184,8 @@ impl Queue for CpuQueue {
         self.depth
     }
 
-    fn fault(&self) -> Option<Fault> {
-        self.lane.fault.get().cloned()
+    fn faults(&self) -> &FaultCell {
+        &self.lane.fault
     }
 
     fn report(&self) -> QueueReport {
@@ -336,7 +337,7 @@ impl Lane {
     fn fail(&self, head: &mut Head, command: &'static str, cause: Cause) {
         let Some(open) = head.open.take() else { return };
         let (device, queue, at) = (self.device, Arc::clone(&self.label), open.done.value() + 1);
-        let fault = self.fault.get_or_init(|| Fault { device, queue, command, at, cause });
+        let fault = self.fault.record(Fault { device, queue, command, at, cause });
         open.done.end(fault.ending());
     }
 }

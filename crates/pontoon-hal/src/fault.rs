@@ -1,7 +1,7 @@
 //! How a queue ends before its time.
 
 use core::{fmt, ops::Range};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use pontoon_signal::{Ending, Rank, Seq, WaitError};
 
@@ -20,6 +20,25 @@ pub struct Fault {
     pub at: Seq,
     /// What happened.
     pub cause: Cause,
+}
+
+/// Where a queue records its fault: a handle that outlives the queue. Whoever saw the queue's signal
+/// end finds the reason here.
+#[derive(Clone, Debug, Default)]
+pub struct FaultCell {
+    fault: Arc<OnceLock<Fault>>,
+}
+
+impl FaultCell {
+    /// Why the queue stopped, if it did.
+    pub fn get(&self) -> Option<&Fault> {
+        self.fault.get()
+    }
+
+    /// Records `fault` if it is the first, and gives the first.
+    pub fn record(&self, fault: Fault) -> &Fault {
+        self.fault.get_or_init(|| fault)
+    }
 }
 
 /// What happened to a command.

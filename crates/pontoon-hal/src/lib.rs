@@ -20,6 +20,6 @@ pub use command::{
     ACCESSES_MAX, ARGUMENTS_MAX, Access, Accesses, Arguments, Command, Mode, overlap,
 };
 pub use device::{AllocateError, Device, Engine, OpenQueueError};
-pub use fault::{Cause, Fault, Hazard, fault_reason};
+pub use fault::{Cause, Fault, FaultCell, Hazard, fault_reason};
 pub use memory::{HostAccessError, Memory, RegionId};
 pub use queue::{CommandOf, Queue, QueueReport, SubmitError};

@@ -4,7 +4,7 @@ use core::fmt;
 
 use pontoon_signal::{Nanos, Seq, Slot};
 
-use crate::{Command, Fault, Memory};
+use crate::{Command, Fault, FaultCell, Memory};
 
 /// An in-order queue. Its completions are a counter: the n-th command done moves it to n.
 ///
@@ -46,8 +46,13 @@ pub trait Queue: Send {
     /// How many commands can be under way at once.
     fn depth(&self) -> u32;
 
+    /// Where the queue records why it stopped.
+    fn faults(&self) -> &FaultCell;
+
     /// Why the queue stopped, if it did.
-    fn fault(&self) -> Option<Fault>;
+    fn fault(&self) -> Option<Fault> {
+        self.faults().get().cloned()
+    }
 
     /// What the queue did so far.
     fn report(&self) -> QueueReport;

@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use pontoon_hal::{Fault, FaultCell};
 use pontoon_signal::{Bound, Rank, Seq, Slot, WaitError};
 
 /// A position of a stream's completions: reached when everything submitted to the stream by then
@@ -12,6 +13,8 @@ pub struct Fence {
     pub(crate) target: Seq,
     pub(crate) device: Rank,
     pub(crate) stream: Arc<str>,
+    /// Where the stream's queue says why it stopped; `None` for a bare signal.
+    pub(crate) faults: Option<FaultCell>,
 }
 
 impl Fence {
@@ -19,7 +22,7 @@ impl Fence {
     /// stream in errors.
     pub fn on(slot: Slot, target: Seq, name: &str) -> Self {
         let device = slot.id().producer;
-        Self { slot, target, device, stream: Arc::from(name) }
+        Self { slot, target, device, stream: Arc::from(name), faults: None }
     }
 
     /// The fence `completions` later on the same signal.
@@ -70,7 +73,10 @@ impl Fence {
     }
 
     fn failed(&self, error: WaitError) -> FenceError {
-        FenceError { device: self.device, stream: Arc::clone(&self.stream), error }
+        // A time-out is the waiter's; all else is the stream's, which knows why.
+        let fault = self.faults.as_ref().filter(|_| !error.is_timeout());
+        let fault = fault.and_then(FaultCell::get).cloned();
+        FenceError { device: self.device, stream: Arc::clone(&self.stream), error, fault }
     }
 }
 
@@ -81,14 +87,19 @@ pub struct FenceError {
     pub device: Rank,
     /// The stream.
     pub stream: Arc<str>,
-    /// Why: a time-out, or the root of the failure.
+    /// What the wait saw: a time-out, or how the stream's signal ended.
     pub error: WaitError,
+    /// Why the stream stopped, if it did: the command and the cause.
+    pub fault: Option<Fault>,
 }
 
 impl fmt::Display for FenceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, stream, error } = self;
-        write!(f, "fence of device {device} stream {stream}: {error}")
+        let Self { device, stream, error, fault } = self;
+        match fault {
+            Some(fault) => fault.fmt(f),
+            None => write!(f, "fence of device {device} stream {stream}: {error}"),
+        }
     }
 }
 

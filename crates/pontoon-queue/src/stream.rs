@@ -98,7 +98,9 @@ impl<D: Device> Stream<D> {
     /// As [`launch`](Self::launch).
     pub fn wait(&mut self, fence: &Fence, bound: Bound) -> Result<(), StreamError> {
         if fence.slot.is(self.queue.completions()) {
-            return Ok(());
+            let is_submitted = self.queue.submitted().is_at_or_past(fence.target);
+            let ahead = "it would wait for a later command of its own stream";
+            return if is_submitted { Ok(()) } else { Err(self.malformed(ahead)) };
         }
         let (slot, target) = (fence.slot.clone(), fence.target);
         self.submit(Command::Wait { label: "wait", slot, target, bound })?;
@@ -127,7 +129,8 @@ impl<D: Device> Stream<D> {
 
     fn fence_at(&self, target: Seq) -> Fence {
         let (slot, stream) = (self.queue.completions().clone(), Arc::clone(&self.label));
-        Fence { slot, target, device: self.device, stream }
+        let faults = Some(self.queue.faults().clone());
+        Fence { slot, target, device: self.device, stream, faults }
     }
 
     fn submit(&mut self, command: CommandOf<D::Queue>) -> Result<Fence, StreamError> {

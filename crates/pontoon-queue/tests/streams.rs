@@ -116,6 +116,8 @@ fn a_stream_waits_for_itself_at_no_cost() {
     let fence = stream.launch("nothing", &nothing, [], []).unwrap();
     stream.wait(&fence, bound()).unwrap();
     assert_eq!(stream.fence().target(), fence.target(), "a wait was submitted");
+    let later = fence.later(1);
+    assert!(matches!(stream.wait(&later, bound()), Err(StreamError::Malformed { .. })));
     // Another device's stream may have the same rank and slot: that one is waited for.
     let twin = self::device(0, 0, 8);
     let other = compute(&twin, "own").fence();
@@ -133,6 +135,10 @@ fn a_failure_runs_down_the_fences_with_its_root() {
     third.wait(&second.fence(), bound()).unwrap();
     let error = third.fence().wait(bound()).unwrap_err();
     assert!(matches!(error.error, WaitError::Aborted { by: Rank(0), .. }), "{error}");
+    assert!(error.to_string().ends_with("(there, a kernel panicked)"), "{error}");
+    let root = failed.wait(bound()).unwrap_err().to_string();
+    let said = "device 0 queue stream: fail (completion 1) failed: the kernel panicked: on purpose";
+    assert_eq!(root, said);
     let fault = first.fault().unwrap();
     assert!(matches!(&fault.cause, Cause::Panicked(text) if &**text == "on purpose"));
     let nothing = Kernel::new(|_| {});

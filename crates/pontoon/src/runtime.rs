@@ -4,13 +4,17 @@ use pontoon_cpu::{CpuDevice, CpuSpec, OpenDeviceError};
 use pontoon_signal::Rank;
 
 /// The devices of this process, numbered from 0.
+///
+/// Dropping it ends the devices once the commands that run have ended: a kernel that never returns
+/// keeps the drop waiting, since a thread cannot be stopped.
 #[derive(Debug)]
 pub struct Runtime {
     devices: Vec<CpuDevice>,
 }
 
 impl Runtime {
-    /// Opens `devices` CPU devices of the default size. They may outnumber the cores.
+    /// Opens `devices` CPU devices of the default size. They may outnumber the cores; with none the
+    /// runtime is empty.
     ///
     /// # Errors
     ///
