@@ -75,8 +75,17 @@ fn printed(result: io::Result<()>) -> Result<(), TuneError> {
     closed_pipe_is_no_fault(result).map_err(TuneError::Output)
 }
 
-/// Replaces `file` in one step: whoever reads it meanwhile has the old profile or the new one.
+/// Replaces `file` in one step: whoever reads it meanwhile has the old profile or the new one. A
+/// link stays, and what it points to is replaced; only a regular file ever is.
 fn write(file: &Path, profile: &Profile) -> io::Result<()> {
+    let file = &match fs::canonicalize(file) {
+        Ok(existing) if fs::metadata(&existing)?.is_file() => existing,
+        Ok(_) => {
+            let what = "it is there and is not a regular file";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        Err(_) => file.to_owned(),
+    };
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder {
         fs::create_dir_all(folder)?;
@@ -228,6 +237,28 @@ impl error::Error for TuneError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pontoon::signal::Tuned;
+
+    #[test]
+    fn only_a_regular_file_is_replaced_and_a_link_stays() {
+        let folder = std::env::temp_dir().join(format!("pontoon-tune-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let tuned = Tuned { spin: 1, yields: 2, deadline: Duration::from_secs(3) };
+        let profile = Profile { thread: tuned, process: tuned };
+        let (real, link) = (folder.join("real"), folder.join("link"));
+        fs::write(&real, "old").expect("written");
+        std::os::unix::fs::symlink(&real, &link).expect("linked");
+        write(&link, &profile).expect("written through the link");
+        assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+        assert_eq!(Profile::load(real).expect("read"), profile);
+        // A socket stands in for a device, which a test must not risk.
+        let socket = folder.join("socket");
+        let _held = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
+        let refused = write(&socket, &profile).expect_err("not a regular file");
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        assert!(!fs::symlink_metadata(&socket).expect("still there").is_file());
+        fs::remove_dir_all(&folder).expect("removed");
+    }
 
     #[test]
     fn durations_have_a_unit() {
