@@ -148,6 +148,21 @@ fn tune_writes_a_profile_that_the_library_reads() {
 }
 
 #[test]
+fn tune_ends_soon_at_the_slowest_pace_and_takes_no_slower_one() {
+    let place = Place::new("tune-paced");
+    let file = place.path("profile");
+    let started = std::time::Instant::now();
+    lines(&pontoon(&["tune", "--json", "--pace", "100ms", "--profile", &file]));
+    // Some 5 s on an idle machine.
+    assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
+    for (option, value) in [("--pace", "101ms"), ("--tolerate", "2d"), ("--tolerate", "0s")] {
+        let output = pontoon(&["tune", option, value, "--profile", &file]);
+        assert_eq!(output.status.code(), Some(2), "{option} {value}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1);
+    }
+}
+
+#[test]
 fn a_profile_that_cannot_be_written_is_one_line() {
     let place = Place::new("tune-refused");
     fs::write(place.0.join("file"), "").expect("written");
