@@ -5,12 +5,15 @@
 //! core. The ways differ in nothing but how the hand-over is ordered:
 //!
 //! - `device`: B gets its commands after `synchronize` of A, which waits for the unrelated queue;
-//! - `lock`: the batch is in a mutex, which a kernel holds while it writes or reads a chunk, with a
-//!   condition variable by which the consumer waits for its chunk;
+//! - `lock`: a kernel holds one mutex over the batch while it writes or reads a chunk, and the
+//!   consumer waits for its chunk by a condition variable;
 //! - `signals`: B's queue waits, chunk by chunk, for the completions of A's.
 //!
 //! One lock over the batch is what `lock` means; with a lock a chunk it would be a hand-made
-//! signal.
+//! signal. All ways work on the same region. A command holds the bytes that it declares from its
+//! start to its end, so with the lock a chunk is announced and awaited by kernels of their own, as
+//! with signals it is awaited by a command of its own: a kernel that waited with its chunk
+//! declared would keep the producer from writing it.
 //!
 //! `ideal` is full overlap and one chunk that cannot overlap: max(P, C) + min(P, C) / chunks. P
 //! and C, the producing and the consuming by themselves, are measured in the same rounds twice:
@@ -28,7 +31,7 @@ use std::{
 };
 
 use pontoon::{
-    cpu::{Context, CpuDevice, CpuQueue, CpuSpec, Kernel, Region},
+    cpu::{CpuDevice, CpuQueue, CpuSpec, Kernel, Region},
     hal::{Access, Accesses, Command, CommandOf, Device, Engine, Memory, Queue, SubmitError},
     signal::{Bound, Host, Nanos, Os, Rank, Seq},
 };
@@ -172,12 +175,8 @@ fn measure(rig: &mut Rig, rounds: &Rounds) -> Result<Measured, BenchError> {
     Ok(measured)
 }
 
-/// The batch of the `lock` way.
-struct Locked {
-    words: Vec<u64>,
-    /// Chunks written in this run.
-    written: usize,
-}
+/// What the mutex of the `lock` way has: chunks written in this run.
+type Written = usize;
 
 /// Two devices, their queues and what they work on.
 struct Rig {
@@ -192,7 +191,7 @@ struct Rig {
     other: Region,
     other_seed: u64,
     checksums: Region,
-    locked: Arc<(Mutex<Locked>, Condvar)>,
+    locked: Arc<(Mutex<Written>, Condvar)>,
     kernels: Kernels,
     /// By seed, then by chunk.
     expected: Vec<Vec<u64>>,
@@ -203,6 +202,8 @@ struct Kernels {
     produce: Kernel,
     consume: Kernel,
     produce_locked: Kernel,
+    announce_locked: Kernel,
+    await_locked: Kernel,
     consume_locked: Kernel,
     sleep: Kernel,
 }
@@ -216,8 +217,7 @@ impl Rig {
         let consumer = b.open_queue(Engine::Compute, "consumer")?;
         let (batch, other) = (a.allocate(BATCH_BYTES)?, a.allocate(BATCH_BYTES)?);
         let checksums = b.allocate(CHUNKS * CHECKSUM_BYTES)?;
-        let words = vec![1; CHUNKS * CHUNK_WORDS];
-        let locked = Arc::new((Mutex::new(Locked { words, written: 0 }), Condvar::new()));
+        let locked = Arc::new((Mutex::new(0), Condvar::new()));
         let kernels = Kernels::over(&locked);
         let mut rig = Self {
             a,
@@ -243,7 +243,7 @@ impl Rig {
     /// One batch handed over: milliseconds from the first command until all is consumed.
     fn hand_over(&mut self, way: Way, unrelated: Duration) -> Result<f64, BenchError> {
         let seed = self.next_seed();
-        lock(&self.locked.0).written = 0;
+        *lock(&self.locked.0) = 0;
         let batch = self.batch.clone();
         let mut busy = None;
         if !unrelated.is_zero() {
@@ -262,7 +262,7 @@ impl Rig {
                 wait(&self.consumer, done)?;
             }
             Way::Lock => {
-                let done = self.submit_locked(seed)?;
+                let done = self.submit_locked(&batch, seed)?;
                 wait(&self.consumer, done)?;
             }
             Way::Signals => {
@@ -349,17 +349,21 @@ impl Rig {
         Ok(done)
     }
 
-    fn submit_locked(&mut self, seed: u64) -> Result<Seq, BenchError> {
+    fn submit_locked(&mut self, batch: &Region, seed: u64) -> Result<Seq, BenchError> {
         let mut done = self.consumer.submitted();
-        for chunk in 0..CHUNKS as u64 {
-            let command = launch("produce", &self.kernels.produce_locked, [], [seed, chunk]);
-            submit(&mut self.producer, command)?;
+        for chunk in 0..CHUNKS {
+            let access = Access::write(batch, bytes(chunk));
+            let kernel = &self.kernels.produce_locked;
+            submit(&mut self.producer, launch("produce", kernel, [access], [seed, chunk as u64]))?;
+            let announce = launch("announce", &self.kernels.announce_locked, [], [chunk as u64]);
+            submit(&mut self.producer, announce)?;
         }
         for chunk in 0..CHUNKS {
-            let accesses = [self.checksum_of(chunk)];
-            let kernel = &self.kernels.consume_locked;
-            let command = launch("consume", kernel, accesses, [chunk as u64]);
-            done = submit(&mut self.consumer, command)?;
+            let wait = launch("await", &self.kernels.await_locked, [], [chunk as u64]);
+            submit(&mut self.consumer, wait)?;
+            let accesses = [Access::read(batch, bytes(chunk)), self.checksum_of(chunk)];
+            let consume = launch("consume", &self.kernels.consume_locked, accesses, []);
+            done = submit(&mut self.consumer, consume)?;
         }
         Ok(done)
     }
@@ -384,7 +388,7 @@ impl Rig {
 }
 
 impl Kernels {
-    fn over(locked: &Arc<(Mutex<Locked>, Condvar)>) -> Self {
+    fn over(locked: &Arc<(Mutex<Written>, Condvar)>) -> Self {
         let produce = Kernel::new(|context| {
             let (seed, chunk) = (context.argument(0), context.argument(1));
             fill(context.write(0), seed, chunk * CHUNK_WORDS as u64);
@@ -395,27 +399,41 @@ impl Kernels {
         });
         let shared = Arc::clone(locked);
         let produce_locked = Kernel::new(move |context| {
-            let (seed, chunk) = (context.argument(0), context.argument(1) as usize);
-            let mut batch = lock(&shared.0);
-            let words = &mut batch.words[chunk * CHUNK_WORDS..(chunk + 1) * CHUNK_WORDS];
-            fill(words, seed, (chunk * CHUNK_WORDS) as u64);
-            batch.written = chunk + 1;
-            drop(batch);
+            let (seed, chunk) = (context.argument(0), context.argument(1));
+            let held = lock(&shared.0);
+            fill(context.write(0), seed, chunk * CHUNK_WORDS as u64);
+            drop(held);
+        });
+        let shared = Arc::clone(locked);
+        let announce_locked = Kernel::new(move |context| {
+            *lock(&shared.0) = context.argument(0) as usize + 1;
             shared.1.notify_one();
         });
         let shared = Arc::clone(locked);
-        let consume_locked = Kernel::new(move |context: &mut Context<'_>| {
+        let await_locked = Kernel::new(move |context| {
             let chunk = context.argument(0) as usize;
-            let missing = |batch: &mut Locked| batch.written <= chunk;
-            let batch = shared.1.wait_timeout_while(lock(&shared.0), PATIENCE, missing);
-            let (batch, waited) = batch.unwrap_or_else(PoisonError::into_inner);
+            let missing = |written: &mut Written| *written <= chunk;
+            let written = shared.1.wait_timeout_while(lock(&shared.0), PATIENCE, missing);
+            let waited = written.unwrap_or_else(PoisonError::into_inner).1;
             assert!(!waited.timed_out(), "chunk {chunk} was not written in {PATIENCE:?}");
-            let sum = checksum(&batch.words[chunk * CHUNK_WORDS..(chunk + 1) * CHUNK_WORDS]);
-            drop(batch);
-            context.write(0)[0] = sum;
+        });
+        let shared = Arc::clone(locked);
+        let consume_locked = Kernel::new(move |context| {
+            let held = lock(&shared.0);
+            let sum = checksum(context.read(0));
+            drop(held);
+            context.write(1)[0] = sum;
         });
         let sleep = Kernel::new(|context| thread::sleep(Duration::from_nanos(context.argument(0))));
-        Self { produce, consume, produce_locked, consume_locked, sleep }
+        Self {
+            produce,
+            consume,
+            produce_locked,
+            announce_locked,
+            await_locked,
+            consume_locked,
+            sleep,
+        }
     }
 }
 
@@ -469,7 +487,7 @@ fn ms(time: Nanos) -> f64 {
 }
 
 /// A kernel that panicked in the lock has faulted its queue, which is reported.
-fn lock(mutex: &Mutex<Locked>) -> MutexGuard<'_, Locked> {
+fn lock(mutex: &Mutex<Written>) -> MutexGuard<'_, Written> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
