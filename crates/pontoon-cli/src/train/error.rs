@@ -10,7 +10,7 @@ use pontoon::{
 };
 
 use super::{data::DataError, way::Turn};
-use crate::doctor::bytes;
+use crate::{doctor::bytes, from::from};
 
 /// How a training run fails.
 #[derive(Debug)]
@@ -116,17 +116,8 @@ impl fmt::Display for TrainError {
 
 impl std::error::Error for TrainError {}
 
-macro_rules! from {
-    ($($error:ty => $variant:ident),* $(,)?) => {$(
-        impl From<$error> for TrainError {
-            fn from(error: $error) -> Self {
-                Self::$variant(error)
-            }
-        }
-    )*};
-}
-
 from! {
+    TrainError:
     DataError => Data,
     OpenQueueError => Queue,
     AllocateError => Memory,

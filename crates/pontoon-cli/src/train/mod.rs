@@ -94,6 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
         None => Dataset::from_bytes(DIGITS, Path::new(DIGITS_NAME))?,
     };
     let Split { train, test } = data.split(options.seed, TEST_SHARE);
+    drop(data);
     let train = Arc::new(train);
     let (epochs, batch, seed) = (options.epochs, options.batch as usize, options.seed);
     let settings = Settings { epochs, batch, seed, ..Settings::DEFAULT };

@@ -29,7 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{BenchError, Options, pin::CpuPair, print, print_ratio, skip};
+use super::{BenchError, Options, Rounds, pin::CpuPair, print, print_ratio, skip};
 use crate::figures::{Printer, Samples, Unit};
 use rig::Rig;
 
@@ -59,13 +59,6 @@ impl Way {
 /// The ways in the order of `round`: each is first, second and last equally often.
 fn order(round: usize) -> impl Iterator<Item = usize> {
     (0..WAYS.len()).map(move |offset| (round + offset) % WAYS.len())
-}
-
-/// How many rounds, and how long after the start no further one begins.
-struct Rounds {
-    least: usize,
-    most: usize,
-    time: Duration,
 }
 
 fn rounds(options: &Options) -> Rounds {
@@ -131,8 +124,8 @@ fn measure(rig: &mut Rig, rounds: &Rounds) -> Result<Measured, BenchError> {
         rig.consume()?;
     }
     let started = Instant::now();
-    for round in 0..rounds.most {
-        if round >= rounds.least && started.elapsed() > rounds.time {
+    for round in 0.. {
+        if rounds.are_over(round, started) {
             break;
         }
         let (p, c) = (rig.produce()?, rig.consume()?);

@@ -29,6 +29,11 @@ pub(crate) enum DataFault {
         /// The most that is read, in bytes.
         limit: u64,
     },
+    /// The numbers take more memory than there is.
+    NoMemory {
+        /// Where reading ended.
+        line: u64,
+    },
     /// There is no text at all.
     Empty,
     /// There is a header or blank lines and nothing else.
@@ -92,6 +97,9 @@ impl fmt::Display for DataError {
             }
             DataFault::TooLarge { limit } => {
                 write!(f, "holds more than {limit} bytes of text, the most that is read")
+            }
+            DataFault::NoMemory { line } => {
+                write!(f, "line {line} and what is before it do not fit in memory")
             }
             DataFault::Empty => f.write_str("is empty; expected rows of features and a label"),
             DataFault::NoSamples => f.write_str("has no rows of numbers"),

@@ -108,6 +108,9 @@ fn read_row(
     labels: &mut Vec<u8>,
 ) -> Result<(), DataFault> {
     let label_at = row.len() - 1;
+    let no_memory = |_| DataFault::NoMemory { line };
+    features.try_reserve(label_at).map_err(no_memory)?;
+    labels.try_reserve(1).map_err(no_memory)?;
     for (at, cell) in row.iter().take(label_at).enumerate() {
         let value = number(cell).filter(|value: &f32| value.is_finite());
         features.push(value.ok_or_else(|| DataFault::Feature {
