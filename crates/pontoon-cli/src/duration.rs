@@ -1,66 +1,107 @@
-//! Times as options.
+//! Times as options: a number and a unit, such as `500ms` or `2s`.
 
-use std::time::Duration;
+use std::{error, fmt, time::Duration};
 
 /// The longest bound that makes sense; sums and multiples of it stay far from overflow.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest pace that can be measured: beyond, a wait is a sleep and a wake, whatever the pace.
+const SLOWEST: Duration = Duration::from_millis(100);
 
-/// A bound such as `500ms` or `2s`: a number and a unit, above zero.
-pub(crate) fn bound(text: &str) -> Result<Duration, String> {
+/// Why a time on the command line was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DurationError {
+    /// It is not a number and a unit.
+    Form,
+    /// It is nothing, or so little that it rounds to nothing.
+    Zero,
+    /// It is more than this.
+    Longer(Duration),
+}
+
+impl fmt::Display for DurationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form => f.write_str(
+                "expected a number and one of the units ns, us, ms, s, min, such as 500ms",
+            ),
+            Self::Zero => f.write_str("expected more than zero"),
+            Self::Longer(most) if *most == LONGEST => f.write_str("expected at most a day"),
+            Self::Longer(most) => write!(f, "expected at most {most:?}"),
+        }
+    }
+}
+
+impl error::Error for DurationError {}
+
+/// The bound of a wait: above zero, at most a day.
+pub(crate) fn bound(text: &str) -> Result<Duration, DurationError> {
+    match at_most(text, LONGEST)? {
+        Duration::ZERO => Err(DurationError::Zero),
+        time => Ok(time),
+    }
+}
+
+/// How long a producer works: at most 100 ms, `0` for not at all.
+pub(crate) fn pace(text: &str) -> Result<Duration, DurationError> {
+    if text == "0" { Ok(Duration::ZERO) } else { at_most(text, SLOWEST) }
+}
+
+fn at_most(text: &str, most: Duration) -> Result<Duration, DurationError> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-    let number: f64 = text[..text.len() - unit.len()]
-        .parse()
-        .map_err(|_| "a time is a number and a unit, such as 500ms or 2s".to_owned())?;
+    let number: f64 = text[..text.len() - unit.len()].parse().map_err(|_| DurationError::Form)?;
     let seconds = match unit {
         "ns" => 1e-9,
         "us" => 1e-6,
         "ms" => 1e-3,
         "s" => 1.0,
         "m" | "min" => 60.0,
-        _ => return Err("a time needs one of the units ns, us, ms, s, min".to_owned()),
+        _ => return Err(DurationError::Form),
     };
-    let time = Duration::try_from_secs_f64(number * seconds)
-        .map_err(|_| "that time is out of range".to_owned())?;
-    if time.is_zero() {
-        return Err("a bound of zero would never wait".to_owned());
-    }
-    if time > LONGEST {
-        return Err("a bound may be at most a day".to_owned());
-    }
-    Ok(time)
+    // A number is not negative here, so what does not fit is too long.
+    let time = Duration::try_from_secs_f64(number * seconds);
+    time.ok().filter(|&time| time <= most).ok_or(DurationError::Longer(most))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::bound;
-    use std::time::Duration;
+    use super::*;
 
     #[test]
     fn units_are_understood() {
-        assert_eq!(bound("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(bound("2s"), Ok(Duration::from_secs(2)));
-        assert_eq!(bound("1.5min"), Ok(Duration::from_secs(90)));
-        assert_eq!(bound("20us"), Ok(Duration::from_micros(20)));
+        for (text, ns) in [
+            ("7ns", 7),
+            ("20us", 20_000),
+            ("500ms", 500_000_000),
+            ("2s", 2_000_000_000),
+            ("1.5min", 90_000_000_000),
+        ] {
+            assert_eq!(bound(text), Ok(Duration::from_nanos(ns)), "{text}");
+        }
+        assert_eq!(bound("1440min"), Ok(LONGEST));
+        assert_eq!(pace("0"), Ok(Duration::ZERO));
+        assert_eq!(pace("0ms"), Ok(Duration::ZERO));
+        assert_eq!(pace("100ms"), Ok(SLOWEST));
     }
 
     #[test]
-    fn nonsense_and_zero_are_refused() {
-        for text in [
-            "",
-            "2",
-            "s",
-            "-1s",
-            "1e9s",
-            "0s",
-            "0ms",
-            "1.2.3s",
-            "inf",
-            "25000min",
-            "18446744073709551615s",
-            "99999999999999999999s",
-            "2 s",
-        ] {
-            assert!(bound(text).is_err(), "{text:?} passed");
+    fn nonsense_is_refused_alike() {
+        for text in ["", "2", "s", "-1s", "1.2.3s", "1e9s", "inf", "nans", "2 s", "1h", "."] {
+            assert_eq!(bound(text), Err(DurationError::Form), "{text:?}");
+            assert_eq!(pace(text), Err(DurationError::Form), "{text:?}");
         }
+    }
+
+    #[test]
+    fn each_option_has_its_range() {
+        for text in ["0s", "0.0ms", "0.1ns"] {
+            assert_eq!(bound(text), Err(DurationError::Zero), "{text:?}");
+        }
+        assert_eq!(bound("0"), Err(DurationError::Form));
+        for text in ["86401s", "18446744073709551615s", "99999999999999999999999s"] {
+            assert_eq!(bound(text), Err(DurationError::Longer(LONGEST)), "{text:?}");
+            assert_eq!(pace(text), Err(DurationError::Longer(SLOWEST)), "{text:?}");
+        }
+        assert_eq!(pace("101ms"), Err(DurationError::Longer(SLOWEST)));
+        assert_eq!(DurationError::Longer(SLOWEST).to_string(), "expected at most 100ms");
     }
 }

@@ -5,6 +5,7 @@ mod bench;
 mod doctor;
 mod duration;
 mod figures;
+mod from;
 mod train;
 mod tune;
 

@@ -107,6 +107,57 @@ fn fanin_prints_its_figures() {
     );
 }
 
+#[test]
+fn a_cpu_that_cannot_be_is_one_line() {
+    let me = std::process::id().to_string();
+    let output = pontoon(&["bench-peer", "--cpu", "4096", "--parent", &me, "signal", "1"]);
+    let errors = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!((output.status.code(), errors.lines().count()), (Some(1), 1), "{errors}");
+    assert!(errors.starts_with("error: cpu 4096 is not in"), "{errors}");
+}
+
+#[test]
+fn an_interrupt_leaves_no_process_behind() {
+    use rustix::process::{Pid, Signal, kill_process};
+
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_pontoon"))
+        .args(["tune", "--json", "--pace", "100ms", "--profile", "/nonexistent/profile"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let pid = bench.id();
+    let watchdog = std::time::Instant::now();
+    let peer = loop {
+        let peers = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let Ok(peers) = peers else {
+            println!("skipped: /proc/PID/task/PID/children is not there");
+            let _ = bench.kill();
+            let _ = bench.wait();
+            return;
+        };
+        if let Some(peer) = peers.split_whitespace().next() {
+            break peer.to_owned();
+        }
+        if bench.try_wait().expect("asked").is_some() {
+            println!("skipped: no other process; a ping-pong needs two CPUs");
+            return;
+        }
+        assert!(watchdog.elapsed().as_secs() < 60, "no other process");
+        std::thread::yield_now();
+    };
+    // To this process alone, as by `kill -INT`; a terminal's Ctrl-C goes to both.
+    kill_process(Pid::from_child(&bench), Signal::INT).expect("there");
+    bench.wait().expect("ended");
+    let state = || fs::read_to_string(format!("/proc/{peer}/stat")).unwrap_or_default();
+    // Gone, or ended and not yet fetched by whoever inherited it.
+    let is_over = |stat: &str| stat.is_empty() || stat.contains(") Z ");
+    while !is_over(&state()) {
+        assert!(watchdog.elapsed().as_secs() < 60, "{} is left", state());
+        std::thread::yield_now();
+    }
+}
+
 /// A place for one test's files, removed at its end.
 struct Place(PathBuf);
 
@@ -145,6 +196,21 @@ fn tune_writes_a_profile_that_the_library_reads() {
     }
     let left: Vec<_> = fs::read_dir(place.0.join("new/folder")).expect("there").collect();
     assert_eq!(left.len(), 1, "only the profile is left: {left:?}");
+}
+
+#[test]
+fn tune_ends_soon_at_the_slowest_pace_and_takes_no_slower_one() {
+    let place = Place::new("tune-paced");
+    let file = place.path("profile");
+    let started = std::time::Instant::now();
+    lines(&pontoon(&["tune", "--json", "--pace", "100ms", "--profile", &file]));
+    // Some 5 s on an idle machine.
+    assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
+    for (option, value) in [("--pace", "101ms"), ("--tolerate", "2d"), ("--tolerate", "0s")] {
+        let output = pontoon(&["tune", option, value, "--profile", &file]);
+        assert_eq!(output.status.code(), Some(2), "{option} {value}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1);
+    }
 }
 
 #[test]

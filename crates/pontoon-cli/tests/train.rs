@@ -15,9 +15,14 @@ use serde_json::Value;
 const WATCHDOG: Duration = Duration::from_secs(120);
 
 fn train(arguments: &[&str]) -> Output {
+    train_with("/nonexistent/profile", arguments)
+}
+
+fn train_with(profile: &str, arguments: &[&str]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_pontoon"))
         .arg("train")
         .args(arguments)
+        .env("PONTOON_PROFILE", profile)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -114,11 +119,52 @@ fn a_slow_producer_is_named_and_survived() {
         assert!(output.status.success(), "{way}: {}", text(&output.stderr));
         let run: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(run["weights_digest"], healthy["weights_digest"], "{way}");
-        if way == "signals" {
-            assert!(run["timeouts"].as_u64().unwrap() >= 3, "{run}");
-            assert!(text(&output.stderr).contains("for producer 3 slot"), "{output:?}");
+        assert!(run["timeouts"].as_u64().unwrap() >= 3, "{way}: {run}");
+        let named = "slow: ";
+        let is_named = |line: &str| line.starts_with(named) && line.contains("device 3");
+        let warnings = text(&output.stderr);
+        assert!(warnings.lines().filter(|line| is_named(line)).count() >= 3, "{way}: {warnings}");
+        assert!(warnings.contains("for producer 3 slot"), "{way}: {warnings}");
+        if way == "lock" {
+            assert!(warnings.contains("for the gradient of device 3 in step"), "{warnings}");
         }
     }
+}
+
+#[test]
+fn the_bound_is_the_profiles_unless_given() {
+    let folder = Folder::new("profile");
+    let of = |ns: &str| {
+        let path = |path| format!("{path}.spin 1\n{path}.yields 1\n{path}.deadline_ns {ns}\n");
+        format!("version 1\n{}{}", path("thread"), path("process"))
+    };
+    let short = folder.file("short", &of("1"));
+    let output = train_with(&short, &["--epochs", "1"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("for producer"), "{output:?}");
+    let output = train_with(&short, &["--epochs", "1", "--bound", "60s"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let longest = folder.file("longest", &of("18446744073709551615"));
+    assert!(train_with(&longest, &["--epochs", "1"]).status.success());
+
+    let broken = folder.file("broken", "version 1\nthread.spin many\n");
+    let output = train_with(&broken, &["--epochs", "1"]);
+    assert!(output.status.success(), "{output:?}");
+    let warning = text(&output.stderr);
+    assert_eq!(warning.lines().count(), 1, "{warning}");
+    assert!(warning.starts_with("warning: ") && warning.contains("broken, line 2"), "{warning}");
+    let output = train_with(&broken, &["--epochs", "1", "--bound", "60s"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn many_epochs_over_many_rows_begin_at_once() {
+    // Orders made up front would take minutes and 30 GB before the first step.
+    let folder = Folder::new("many-rows");
+    let file = folder.file("rows.csv", &"1,0\n".repeat(1_000_000));
+    let output = train(&["--data", &file, "--epochs", "10000", "--bound", "1ns", "--batch", "64"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("for producer"), "{output:?}");
 }
 
 #[test]
@@ -150,7 +196,7 @@ fn bad_input_is_one_line_and_nothing_else() {
         (&["--devices", "0"], "0 is not in 1..=64"),
         (&["--devices", "65"], "65 is not in 1..=64"),
         (&["--devices", "many"], "many"),
-        (&["--bound", "0s"], "a bound of zero"),
+        (&["--bound", "0s"], "more than zero"),
         (&["--bound", "5"], "units"),
         (&["--epochs", "0"], "0 is not in"),
         (&["--batch", "0"], "0 is not in"),

@@ -21,7 +21,7 @@ use pontoon::signal::{
 };
 
 use super::{
-    BenchError, Options, print, print_ratio,
+    BenchError, Options, Rounds, print, print_ratio,
     work::{checksum, fill},
 };
 use crate::figures::{Printer, Samples, Unit};
@@ -64,9 +64,12 @@ impl Way {
     }
 }
 
-/// How many rounds, and how long after the start no further one begins.
-fn rounds(options: &Options) -> (usize, usize, Duration) {
-    if options.quick { (3, 7, Duration::from_secs(3)) } else { (5, 25, Duration::from_secs(9)) }
+fn rounds(options: &Options) -> Rounds {
+    if options.quick {
+        Rounds { least: 3, most: 7, time: Duration::from_secs(3) }
+    } else {
+        Rounds { least: 5, most: 25, time: Duration::from_secs(9) }
+    }
 }
 
 /// What `round` measures, in order: an index of [`WAYS`] and one of [`PRODUCERS`].
@@ -80,10 +83,11 @@ fn order(round: usize) -> impl Iterator<Item = (usize, usize)> {
 pub(super) fn run<W: Write>(options: &Options, printer: &mut Printer<W>) -> Result<(), BenchError> {
     let expected = expected(BATCHES);
     let mut samples: [[Samples; PRODUCERS.len()]; WAYS.len()] = Default::default();
-    let (least, most, time) = rounds(options);
+    let rounds = rounds(options);
     let started = Instant::now();
-    for round in 0..most + 1 {
-        if round > least && started.elapsed() > time {
+    // The first round touches new memory and is not kept.
+    for round in 0usize.. {
+        if rounds.are_over(round.saturating_sub(1), started) {
             break;
         }
         for (way, count) in order(round) {
@@ -93,7 +97,6 @@ pub(super) fn run<W: Write>(options: &Options, printer: &mut Printer<W>) -> Resu
             if found != expected {
                 return Err(BenchError::Checksum { what: WAYS[way].name(), expected, found });
             }
-            // The first round touches new memory.
             if round > 0 {
                 samples[way][count].push(ms)?;
             }

@@ -14,7 +14,11 @@ mod signal;
 mod timeout;
 mod work;
 
-use std::{error, fmt, io, io::Write};
+use std::{
+    error, fmt, io,
+    io::Write,
+    time::{Duration, Instant},
+};
 
 use pontoon::{
     cpu::OpenDeviceError,
@@ -22,7 +26,10 @@ use pontoon::{
     signal::{ClaimError, OpenError, WaitError},
 };
 
-use crate::figures::{Figure, NotFinite, Printer, RatioError, Samples, Skipped, Unit};
+use crate::{
+    figures::{Figure, NotFinite, Printer, RatioError, Samples, Skipped, Unit},
+    from::from,
+};
 
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -43,6 +50,21 @@ pub(crate) enum Which {
 pub(crate) struct Options {
     /// A third of the rounds.
     pub(crate) quick: bool,
+}
+
+/// How many rounds a measurement has, and how long after its start no further one begins.
+#[derive(Clone, Copy, Debug)]
+struct Rounds {
+    least: usize,
+    most: usize,
+    time: Duration,
+}
+
+impl Rounds {
+    /// Whether `done` rounds since `start` are enough.
+    fn are_over(&self, done: usize, start: Instant) -> bool {
+        done >= self.most || done >= self.least && start.elapsed() > self.time
+    }
 }
 
 /// Measures `which` and prints each figure when it is known.
@@ -76,6 +98,11 @@ pub(crate) enum BenchError {
     System {
         call: &'static str,
         error: io::Error,
+    },
+    /// There is no CPU of that number, whatever the machine.
+    NoCpu {
+        cpu: usize,
+        most: usize,
     },
     /// The other process could not be started.
     Peer(io::Error),
@@ -120,6 +147,7 @@ impl fmt::Display for BenchError {
         match self {
             Self::Output(error) => write!(f, "cannot write the figures: {error}"),
             Self::System { call, error } => write!(f, "{call} failed: {error}"),
+            Self::NoCpu { cpu, most } => write!(f, "cpu {cpu} is not in 0..={most}"),
             Self::Peer(error) => write!(f, "cannot start the other process: {error}"),
             Self::PeerFailed(status) => write!(f, "the other process ended early: {status}"),
             Self::Orphaned { parent } => {
@@ -152,17 +180,8 @@ impl fmt::Display for BenchError {
 
 impl error::Error for BenchError {}
 
-macro_rules! from {
-    ($($of:ty => $variant:ident),* $(,)?) => {
-        $(impl From<$of> for BenchError {
-            fn from(error: $of) -> Self {
-                Self::$variant(error)
-            }
-        })*
-    };
-}
-
 from! {
+    BenchError:
     AllocateError => Allocate,
     ClaimError => Claim,
     HostAccessError => HostAccess,
@@ -202,4 +221,18 @@ fn print_figure<W: Write>(printer: &mut Printer<W>, figure: &Figure) -> Result<(
 fn skip<W: Write>(printer: &mut Printer<W>, name: &str, why: &str) -> Result<(), BenchError> {
     let skipped = Skipped { name: name.to_owned(), why: why.to_owned() };
     printer.skipped(&skipped).map_err(BenchError::Output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_over_at_the_most_or_when_late_at_the_least() {
+        let (start, hour) = (Instant::now(), Duration::from_secs(3600));
+        let timely = Rounds { least: 2, most: 5, time: hour };
+        assert!(!timely.are_over(4, start) && timely.are_over(5, start));
+        let late = Rounds { time: Duration::ZERO, ..timely };
+        assert!(!late.are_over(1, start) && late.are_over(2, start));
+    }
 }

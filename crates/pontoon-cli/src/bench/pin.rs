@@ -30,6 +30,9 @@ impl CpuPair {
 ///
 /// What the kernel says.
 pub(crate) fn pin_to(cpu: usize) -> Result<(), BenchError> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(BenchError::NoCpu { cpu, most: CpuSet::MAX_CPU - 1 });
+    }
     let mut set = CpuSet::new();
     set.set(cpu);
     sched_setaffinity(None, &set).map_err(|errno| system("sched_setaffinity", errno))

@@ -21,7 +21,7 @@ pub(crate) enum Task {
     /// Answers the plan of `bench signal`
     Signal { trips: u32 },
     /// Answers the measurements of `tune`
-    Tune { trips: u32, wakes: u32, pace_ns: u64 },
+    Tune { pace_ns: u64 },
 }
 
 /// Arguments of the hidden command. The signal table is its standard input.
@@ -56,10 +56,7 @@ impl Peer {
         command.arg("--parent").arg(std::process::id().to_string());
         match task {
             Task::Signal { trips } => command.arg("signal").arg(trips.to_string()),
-            Task::Tune { trips, wakes, pace_ns } => {
-                let command = command.arg("tune").arg(trips.to_string());
-                command.arg(wakes.to_string()).arg(pace_ns.to_string())
-            }
+            Task::Tune { pace_ns } => command.arg("tune").arg(pace_ns.to_string()),
         };
         command.stdin(Stdio::from(file.map_err(BenchError::Peer)?)).stdout(Stdio::null());
         Ok(Self { child: command.spawn().map_err(BenchError::Peer)? })
@@ -111,9 +108,7 @@ pub(crate) fn peer(args: &PeerArgs) -> Result<(), BenchError> {
     let mut side = Side::claim(&table, 1)?;
     match args.task {
         Task::Signal { trips } => signal::echo(&mut side, trips)?,
-        Task::Tune { trips, wakes, pace_ns } => {
-            crate::tune::measure::echo(&mut side, trips, wakes, Nanos(pace_ns))?;
-        }
+        Task::Tune { pace_ns } => crate::tune::measure::echo(&mut side, Nanos(pace_ns))?,
     }
     side.leave();
     Ok(())

@@ -20,7 +20,7 @@ use std::{
 };
 
 use super::{
-    BenchError, Options,
+    BenchError, Options, Rounds,
     pin::CpuPair,
     pingpong::{Kind, Raw, Side},
     print, print_ratio,
@@ -46,14 +46,7 @@ const TRIPS: u32 = 100;
 /// Rounds whose figures are not kept: first touches, and a processor that wakes up.
 const WARM_UP: u32 = 12;
 
-/// Rounds to keep, and how long after the start no further one begins.
-#[derive(Clone, Copy)]
-struct Rounds {
-    least: u32,
-    most: u32,
-    time: Duration,
-}
-
+/// The rounds to keep.
 fn rounds(options: &Options) -> Rounds {
     if options.quick {
         Rounds { least: 10, most: 1500, time: Duration::from_millis(800) }
@@ -82,12 +75,11 @@ pub(super) fn run<W: Write>(options: &Options, printer: &mut Printer<W>) -> Resu
 
 /// Begins the trips; the samples of each kind in nanoseconds a trip.
 fn ping(side: &mut Side, rounds: Rounds, trips: u32) -> Result<Vec<Samples>, BenchError> {
-    let mut samples = vec![Samples::with_capacity(rounds.most as usize); KINDS.len()];
+    let mut samples = vec![Samples::with_capacity(rounds.most); KINDS.len()];
     let start = Instant::now();
     for round in 0u32.. {
-        let kept = (round + 1).saturating_sub(WARM_UP);
-        let late = kept >= rounds.least && start.elapsed() > rounds.time;
-        let last = late || kept >= rounds.most;
+        let kept = (round + 1).saturating_sub(WARM_UP) as usize;
+        let last = rounds.are_over(kept, start);
         if last {
             side.announce_last(round);
         }

@@ -156,14 +156,18 @@ fn features(version: Option<KernelVersion>) -> Finding {
     if names.is_empty() {
         return UFFD_FEATURES.missing();
     }
-    let found = format!("expected of Linux {version}, not asked: {}", names.join(", "));
-    UFFD_FEATURES.ok_if(version >= FEATURES_ENOUGH, found)
+    let found = format!("of Linux {version}, not asked: {}", names.join(", "));
+    if version >= FEATURES_ENOUGH {
+        UFFD_FEATURES.expected(found)
+    } else {
+        UFFD_FEATURES.limited(found)
+    }
 }
 
 fn pagemap_scan(version: Option<KernelVersion>) -> Finding {
     match version {
         Some(version) if version >= KernelVersion(6, 7) => {
-            PAGEMAP_SCAN.ok(format!("expected of Linux {version}, not asked"))
+            PAGEMAP_SCAN.expected(format!("of Linux {version}, not asked"))
         }
         _ => PAGEMAP_SCAN.missing(),
     }
@@ -221,11 +225,11 @@ mod tests {
     #[test]
     fn what_was_not_asked_is_said_to_be_expected() {
         let new = features(Some(KernelVersion(6, 7)));
-        assert_eq!(new.state, State::Ok);
+        assert_eq!(new.state, State::Expected);
         assert_eq!(
             new.found.as_deref(),
             Some(
-                "expected of Linux 6.7, not asked: SIGBUS, MINOR_SHMEM, WP_UNPOPULATED, POISON, \
+                "of Linux 6.7, not asked: SIGBUS, MINOR_SHMEM, WP_UNPOPULATED, POISON, \
                  WP_ASYNC"
             )
         );
@@ -235,11 +239,9 @@ mod tests {
         assert_eq!(features(Some(KernelVersion(4, 13))).state, State::Missing);
         assert_eq!(features(None).state, State::Missing);
         assert_eq!(pagemap_scan(Some(KernelVersion(6, 6))).state, State::Missing);
-        assert!(
-            pagemap_scan(Some(KernelVersion(6, 7)))
-                .found
-                .is_some_and(|text| text.contains("not asked"))
-        );
+        let scan = pagemap_scan(Some(KernelVersion(6, 7)));
+        assert_eq!(scan.state, State::Expected);
+        assert!(scan.found.is_some_and(|text| text.contains("not asked")));
         assert_eq!(pagemap_scan(None).state, State::Missing);
     }
 

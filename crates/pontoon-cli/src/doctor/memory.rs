@@ -66,12 +66,18 @@ pub(super) fn probe(process: &Process) -> Vec<Finding> {
     ]
 }
 
+/// Bytes that can be had without swapping, as the kernel estimates.
+pub(crate) fn available() -> Option<u64> {
+    count(&read("/proc/meminfo")?, "MemAvailable")
+}
+
+fn count(meminfo: &str, key: &str) -> Option<u64> {
+    let kib: u64 = field(meminfo, key)?.strip_suffix(" kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
 fn memory(meminfo: &str) -> Finding {
-    let count = |key| {
-        let kib: u64 = field(meminfo, key)?.strip_suffix(" kB")?.trim().parse().ok()?;
-        kib.checked_mul(1024)
-    };
-    match (count("MemTotal"), count("MemAvailable")) {
+    match (count(meminfo, "MemTotal"), count(meminfo, "MemAvailable")) {
         (Some(total), Some(available)) => {
             MEMORY.ok(format!("{}, {} available", bytes(total), bytes(available)))
         }

@@ -10,13 +10,16 @@ mod libraries;
 mod memory;
 mod processor;
 mod report;
+mod settings;
 mod source;
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use crate::figures::closed_pipe_is_no_fault;
+pub(crate) use memory::available as available_memory;
 use source::Process;
+pub(crate) use source::bytes;
 
 /// Where a finding stands in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +29,15 @@ enum Group {
     Kernel,
     Libraries,
     Devices,
+    Settings,
 }
 
 /// How much of a subject is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Ok,
+    /// Follows from the kernel's version; nobody asked.
+    Expected,
     /// There, but less than pontoon can use, or closed to this user.
     Limited,
     Missing,
@@ -41,6 +47,7 @@ impl State {
     fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
+            Self::Expected => "expected",
             Self::Limited => "limited",
             Self::Missing => "missing",
         }
@@ -69,6 +76,10 @@ impl Subject {
         Finding { subject: self, state: State::Ok, found: Some(found.into()) }
     }
 
+    fn expected(self, found: impl Into<String>) -> Finding {
+        Finding { subject: self, state: State::Expected, found: Some(found.into()) }
+    }
+
     fn limited(self, found: impl Into<String>) -> Finding {
         Finding { subject: self, state: State::Limited, found: Some(found.into()) }
     }
@@ -91,6 +102,7 @@ fn probe_all() -> Vec<Finding> {
     findings.extend(kernel::probe(&process));
     findings.extend(libraries::probe());
     findings.extend(devices::probe());
+    findings.extend(settings::probe());
     findings
 }
 
@@ -144,7 +156,9 @@ mod tests {
                 "{name}: {found:?}"
             );
         }
-        for name in ["cpu", "memory", "memfd", "memlock", "kernel", "libucp", "network"] {
+        for name in [
+            "cpu", "memory", "memfd", "memlock", "kernel", "libucp", "network", "nofile", "profile",
+        ] {
             assert!(names.contains(name), "{name} is not probed");
         }
         let groups: Vec<Group> = findings.iter().map(|finding| finding.subject.group).collect();
@@ -155,6 +169,6 @@ mod tests {
                 seen.push(group);
             }
         }
-        assert_eq!(seen.len(), 5, "a group without a finding: {seen:?}");
+        assert_eq!(seen.len(), 6, "a group without a finding: {seen:?}");
     }
 }

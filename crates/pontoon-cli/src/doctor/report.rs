@@ -8,7 +8,7 @@ use super::{Finding, Group, State, kernel};
 
 /// No line of the table is longer.
 const WIDTH: usize = 100;
-const STATE_WIDTH: usize = 7;
+const STATE_WIDTH: usize = 8;
 
 impl Group {
     fn title(self) -> &'static str {
@@ -18,6 +18,7 @@ impl Group {
             Self::Kernel => "kernel",
             Self::Libraries => "libraries (found where the loader looks, not opened)",
             Self::Devices => "devices",
+            Self::Settings => "settings",
         }
     }
 }
@@ -73,7 +74,7 @@ pub(super) fn table(findings: &[Finding], colour: bool) -> String {
             open = Some(subject.group);
         }
         let mut details: Vec<String> = found.iter().cloned().collect();
-        if *state != State::Ok {
+        if matches!(state, State::Limited | State::Missing) {
             details.push(format!("for: {}", subject.used_for));
             details.push(format!("get it: {}", subject.how_to_get));
         }
@@ -109,13 +110,14 @@ fn summary(findings: &[Finding]) -> [String; 2] {
     let count = |state| findings.iter().filter(|finding| finding.state == state).count();
     let processes = match processes(findings) {
         State::Ok => "ready",
-        State::Limited | State::Missing => "not ready, memfd is not to be had",
+        State::Expected | State::Limited | State::Missing => "not ready, memfd is not to be had",
     };
     [
         format!(
-            "{} ok, {} limited, {} missing. Not in this version, whatever is found: the memory \
+            "{} ok, {} expected, {} limited, {} missing. Not in this version, whatever is found: the memory \
              client, links between hosts, GPUs.",
             count(State::Ok),
+            count(State::Expected),
             count(State::Limited),
             count(State::Missing)
         ),
@@ -133,6 +135,7 @@ fn painted(state: State, colour: bool) -> String {
     }
     let code = match state {
         State::Ok => 32,
+        State::Expected => 36,
         State::Limited => 33,
         State::Missing => 31,
     };
@@ -183,6 +186,7 @@ mod tests {
             LOCK.limited("8 MiB"),
             kernel::MEMFD.ok("tried: there"),
             Subject { group: Group::Kernel, name: "x", ..LOCK }.missing(),
+            Subject { group: Group::Kernel, name: "y", ..LOCK }.expected("of Linux 6.7"),
         ]
     }
 
@@ -199,7 +203,7 @@ mod tests {
             )
         );
         assert!(lines[2].contains("\"state\":\"missing\",\"found\":null,"), "{}", lines[2]);
-        assert_eq!(lines.len(), 3);
+        assert_eq!(lines.len(), 4);
     }
 
     #[test]
@@ -207,10 +211,11 @@ mod tests {
         let text = table(&some(), false);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "memory");
-        assert_eq!(lines[1], "  memlock  limited  8 MiB");
-        assert!(lines[2].starts_with("                    for: registering"), "{}", lines[2]);
-        assert!(text.contains("\n\nkernel\n  memfd    ok       tried: there\n"), "{text}");
-        assert!(text.contains("\n  x        missing  for: registering"), "{text}");
+        assert_eq!(lines[1], "  memlock  limited   8 MiB");
+        assert!(lines[2].starts_with("                     for: registering"), "{}", lines[2]);
+        assert!(text.contains("\n\nkernel\n  memfd    ok        tried: there\n"), "{text}");
+        assert!(text.contains("\n  x        missing   for: registering"), "{text}");
+        assert!(text.contains("\n  y        expected  of Linux 6.7\n"), "{text}");
         assert!(text.contains("get it: a line in limits.conf"));
         assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{text}");
         assert!(lines.iter().all(|line| !line.ends_with(' ')), "{text}");
@@ -221,8 +226,8 @@ mod tests {
     fn colour_changes_the_words_only() {
         let plain = table(&some(), false);
         let mut coloured = table(&some(), true);
-        assert!(coloured.contains("\x1b[33mlimited\x1b[0m"));
-        for code in ["\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"] {
+        assert!(coloured.contains("\x1b[33mlimited \x1b[0m"));
+        for code in ["\x1b[31m", "\x1b[36m", "\x1b[32m", "\x1b[33m", "\x1b[0m"] {
             coloured = coloured.replace(code, "");
         }
         assert_eq!(coloured, plain);
@@ -233,7 +238,7 @@ mod tests {
     #[test]
     fn the_last_line_says_what_works() {
         let with = table(&some(), false);
-        assert!(with.contains("1 ok, 1 limited, 1 missing."), "{with}");
+        assert!(with.contains("1 ok, 1 expected, 1 limited, 1 missing."), "{with}");
         assert!(with.ends_with("signals between processes: ready\n"), "{with}");
         assert!(ready(&some()));
         let without = [kernel::MEMFD.missing()];

@@ -45,7 +45,7 @@ pub(super) fn count_ranges(list: &str) -> Option<usize> {
 }
 
 /// A number of bytes for people.
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     for (unit, shift) in UNITS {
         if count >> shift > 0 {

@@ -1,6 +1,6 @@
 //! How a training run fails.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use pontoon::{
     FenceError, Rank, StreamError,
@@ -9,7 +9,8 @@ use pontoon::{
     signal::WaitError,
 };
 
-use super::data::DataError;
+use super::{data::DataError, way::Turn};
+use crate::{doctor::bytes, from::from};
 
 /// How a training run fails.
 #[derive(Debug)]
@@ -35,8 +36,10 @@ pub(crate) enum TrainError {
     Synchronize { device: Rank, error: WaitError },
     /// Another device's thread failed first; its error is the one to show.
     Elsewhere,
-    /// A device's thread waited too long for the others.
-    Turn { device: usize, step: usize, waited: std::time::Duration },
+    /// A device's thread waited too long for another.
+    Turn(Turn),
+    /// The job needs more memory than there is.
+    TooLarge { needed: u64, available: u64 },
     /// A stream failed; all else followed from it.
     Fault(Fault),
     /// The digest is not that of one thread.
@@ -48,7 +51,27 @@ pub(crate) enum TrainError {
 impl TrainError {
     /// Whether the user asked for something impossible, rather than the run failing.
     pub(crate) fn is_bad_input(&self) -> bool {
-        matches!(self, Self::Data(_) | Self::Options(_))
+        matches!(self, Self::Data(_) | Self::Options(_) | Self::TooLarge { .. })
+    }
+
+    /// Whether it is a wait that used up its time, after which waiting again may help.
+    pub(super) fn is_timeout(&self) -> bool {
+        match self {
+            Self::Fence(FenceError { error, .. }) | Self::Synchronize { error, .. } => {
+                error.is_timeout()
+            }
+            _ => false,
+        }
+    }
+
+    /// The same time-out, at the end of a wait that lasted for `so_far` in all.
+    pub(super) fn after(mut self, so_far: Duration) -> Self {
+        if let Self::Fence(FenceError { error, .. }) | Self::Synchronize { error, .. } = &mut self
+            && let WaitError::TimedOut { waited, .. } = error
+        {
+            *waited = so_far.into();
+        }
+        self
     }
 
     /// Whether it says no more than that something else failed before.
@@ -72,11 +95,13 @@ impl fmt::Display for TrainError {
                 write!(f, "device-wide synchronise of device {device}: {error}")
             }
             Self::Elsewhere => f.write_str("another device's thread failed"),
-            Self::Turn { device, step, waited } => write!(
+            Self::Turn(turn) => turn.fmt(f),
+            Self::TooLarge { needed, available } => write!(
                 f,
-                "device {device} waited {:.1} s under the lock for the others to finish step \
-                 {step}",
-                waited.as_secs_f64()
+                "this run needs {} of memory and {} are available: take a smaller --batch or less \
+                 --data",
+                bytes(*needed),
+                bytes(*available)
             ),
             Self::Fault(fault) => fault.fmt(f),
             Self::Digest { found, reference } => write!(
@@ -91,17 +116,8 @@ impl fmt::Display for TrainError {
 
 impl std::error::Error for TrainError {}
 
-macro_rules! from {
-    ($($error:ty => $variant:ident),* $(,)?) => {$(
-        impl From<$error> for TrainError {
-            fn from(error: $error) -> Self {
-                Self::$variant(error)
-            }
-        }
-    )*};
-}
-
 from! {
+    TrainError:
     DataError => Data,
     OpenQueueError => Queue,
     AllocateError => Memory,

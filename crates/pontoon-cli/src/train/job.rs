@@ -13,6 +13,7 @@ use super::{
     plan::{Part, Plan, Step},
     reference::Settings,
 };
+use crate::doctor::available_memory;
 
 /// Batches that can be under way at once: one is prepared while the one before is trained on.
 pub(super) const IN_FLIGHT: usize = 2;
@@ -89,6 +90,7 @@ impl Job {
         settings: Settings,
         plan: &Plan,
     ) -> Result<Self, TrainError> {
+        fits(needed(train.shape(), plan), available_memory())?;
         let spec = CpuSpec::default();
         let runtime = Runtime::cpu_of(devices, spec).map_err(TrainError::Device)?;
         let shape = train.shape();
@@ -122,6 +124,23 @@ impl Job {
     }
 }
 
+fn fits(needed: u64, available: Option<u64>) -> Result<(), TrainError> {
+    match available {
+        Some(available) if available < needed => Err(TrainError::TooLarge { needed, available }),
+        _ => Ok(()),
+    }
+}
+
+/// About how many bytes the devices of a job hold, all together.
+fn needed(shape: Shape, plan: &Plan) -> u64 {
+    let (inputs, parameters) = (shape.inputs() as u64, shape.parameters() as u64);
+    let samples = plan.largest_batch() as u64;
+    let shards = model::shards(plan.largest_batch()) as u64;
+    // Staged, copied, normalised and augmented.
+    let images = 4 * IN_FLIGHT as u64 * samples * inputs;
+    (images + (2 + shards) * parameters) * size_of::<f32>() as u64
+}
+
 impl Shared {
     /// The trained parameters. Nothing may be running.
     pub(super) fn params(&self) -> Result<Vec<f32>, TrainError> {
@@ -129,19 +148,19 @@ impl Shared {
     }
 
     /// The losses of a completed step, one a shard.
-    pub(super) fn losses(&self, step: Step<'_>) -> Result<Vec<f32>, TrainError> {
-        let mut losses = vec![0.0; model::shards(step.samples.len())];
+    pub(super) fn losses(&self, step: &Step) -> Result<Vec<f32>, TrainError> {
+        let mut losses = vec![0.0; model::shards(step.samples().len())];
         self.losses.host_read(step.index % IN_FLIGHT * self.shards, &mut losses)?;
         Ok(losses)
     }
 
     /// Whether `step` gives `device` anything to do.
-    pub(super) fn has_part(&self, device: usize, step: Step<'_>) -> bool {
+    pub(super) fn has_part(&self, device: usize, step: &Step) -> bool {
         !self.part(device, step).is_empty()
     }
 
-    fn part(&self, device: usize, step: Step<'_>) -> Part {
-        Part::of(device, self.devices, step.samples.len())
+    fn part(&self, device: usize, step: &Step) -> Part {
+        Part::of(device, self.devices, step.samples().len())
     }
 }
 
@@ -186,14 +205,14 @@ impl Lane {
     }
 
     /// Whether the step gives this device anything to do.
-    pub(super) fn takes_part(&self, step: Step<'_>) -> bool {
+    pub(super) fn takes_part(&self, step: &Step) -> bool {
         self.shared.has_part(self.index, step)
     }
 
     /// Puts the device's samples where its copy engine finds them. Host work.
-    pub(super) fn stage(&mut self, step: Step<'_>) -> Result<(), TrainError> {
+    pub(super) fn stage(&mut self, step: &Step) -> Result<(), TrainError> {
         let part = self.shared.part(self.index, step);
-        let numbers = &step.samples[part.samples];
+        let numbers = &step.samples()[part.samples];
         let features = &mut self.features[..numbers.len() * self.shared.shape.inputs()];
         let labels = &mut self.labels[..numbers.len()];
         self.shared.train.gather(numbers, features, labels);
@@ -205,7 +224,7 @@ impl Lane {
     }
 
     /// Brings the batch to the device.
-    pub(super) fn copy(&mut self, step: Step<'_>) -> Result<Fence, TrainError> {
+    pub(super) fn copy(&mut self, step: &Step) -> Result<Fence, TrainError> {
         let (samples, images, slot) = self.ranges(step);
         let (from, to) = (&self.staging[slot], &self.batches[slot]);
         let copy = &mut self.streams.copy;
@@ -223,7 +242,7 @@ impl Lane {
     }
 
     /// Scales the batch.
-    pub(super) fn normalise(&mut self, step: Step<'_>) -> Result<Fence, TrainError> {
+    pub(super) fn normalise(&mut self, step: &Step) -> Result<Fence, TrainError> {
         let (_, images, slot) = self.ranges(step);
         let (from, to) = (&self.batches[slot].features, &self.normalised[slot]);
         let accesses = [from.read(images.clone()), to.write(images)];
@@ -231,7 +250,7 @@ impl Lane {
     }
 
     /// Shifts each image of the batch by a pixel, and scales it.
-    pub(super) fn augment(&mut self, step: Step<'_>) -> Result<Fence, TrainError> {
+    pub(super) fn augment(&mut self, step: &Step) -> Result<Fence, TrainError> {
         let (samples, images, slot) = self.ranges(step);
         let batch = &self.batches[slot];
         let accesses = [
@@ -244,7 +263,7 @@ impl Lane {
     }
 
     /// Merges both versions of the batch and computes the gradients of the device's shards.
-    pub(super) fn gradient(&mut self, step: Step<'_>, slowly: bool) -> Result<Fence, TrainError> {
+    pub(super) fn gradient(&mut self, step: &Step, slowly: bool) -> Result<Fence, TrainError> {
         let (samples, images, slot) = self.ranges(step);
         let shards = self.shared.part(self.index, step).shards;
         let parameters = self.shared.shape.parameters();
@@ -263,7 +282,7 @@ impl Lane {
     }
 
     /// The device's samples and image elements, and which of the batches under way it is.
-    fn ranges(&self, step: Step<'_>) -> (Range<usize>, Range<usize>, usize) {
+    fn ranges(&self, step: &Step) -> (Range<usize>, Range<usize>, usize) {
         let samples = self.shared.part(self.index, step).samples.len();
         (0..samples, 0..samples * self.shared.shape.inputs(), step.index % IN_FLIGHT)
     }
@@ -271,13 +290,13 @@ impl Lane {
 
 impl Root {
     /// Sums all shards in their order and updates the parameters.
-    pub(super) fn update(&mut self, step: Step<'_>) -> Result<Fence, TrainError> {
+    pub(super) fn update(&mut self, step: &Step) -> Result<Fence, TrainError> {
         let shared = &self.shared;
-        let used = model::shards(step.samples.len()) * shared.shape.parameters();
+        let used = model::shards(step.samples().len()) * shared.shape.parameters();
         let accesses =
             [shared.params.write(..), shared.velocity.write(..), shared.gradients.read(..used)];
         let rate = shared.settings.rate(step.epoch).to_bits();
-        let arguments = [step.samples.len() as u64, u64::from(rate)];
+        let arguments = [step.samples().len() as u64, u64::from(rate)];
         Ok(self.stream.launch("update", &self.kernel, accesses, arguments)?)
     }
 
@@ -338,4 +357,22 @@ fn update_kernel(shared: &Shared) -> Kernel {
         let (params, velocity) = (kernel.write(0), kernel.write(1));
         model::apply(params, velocity, kernel.read(2), samples, rate, momentum);
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_beyond_the_memory_is_refused_before_it_is_allocated() {
+        let shape = Shape::for_inputs(1024).expect("a square");
+        let plan = Plan::new(&Settings { batch: 65_536, ..Settings::DEFAULT }, 65_536);
+        let needed = needed(shape, &plan);
+        assert!((4 << 30..5 << 30).contains(&needed), "{needed}");
+        assert!(fits(needed, Some(needed)).is_ok() && fits(needed, None).is_ok());
+        let error = fits(needed, Some(1 << 30)).expect_err("too little");
+        assert!(error.is_bad_input());
+        let said = "this run needs 4 GiB of memory and 1 GiB are available: take a smaller --batch";
+        assert!(error.to_string().starts_with(said), "{error}");
+    }
 }

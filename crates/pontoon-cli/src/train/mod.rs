@@ -22,6 +22,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use pontoon::{
+    Bound,
+    signal::{self, Profile},
+};
+
 pub(crate) use error::TrainError;
 
 use data::{Dataset, Split};
@@ -31,6 +36,8 @@ use progress::Progress;
 use reference::{Settings, train_reference};
 use report::Report;
 use way::{Inject, Run, Way};
+
+use crate::duration::LONGEST;
 
 /// The digits that come with pontoon, so that the command works anywhere.
 const DIGITS: &[u8] = include_bytes!("../../../../examples/data/digits.csv.gz");
@@ -45,13 +52,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     devices: u32,
     /// Passes over the training set.
-    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = Settings::DEFAULT.epochs, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     epochs: u32,
     /// Samples a step.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_name = "N", default_value_t = Settings::DEFAULT.batch as u32, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     batch: u32,
     /// Decides the split, the first weights, the order of the samples and their shifts.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = Settings::DEFAULT.seed)]
     seed: u64,
     /// CSV or CSV.gz, the label (0..=9) in the last column; the digits that come with pontoon
     /// unless given.
@@ -63,9 +70,10 @@ pub(crate) struct Options {
     /// A fault to put in on purpose.
     #[arg(long, value_name = "FAULT")]
     inject: Option<Inject>,
-    /// The longest that any wait may take, such as 500ms or 2s.
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = crate::duration::bound)]
-    bound: Duration,
+    /// The longest that any wait may take, such as 500ms or 2s; what `pontoon tune` chose for
+    /// threads unless given, or 2s if it never ran.
+    #[arg(long, value_name = "TIME", value_parser = crate::duration::bound)]
+    bound: Option<Duration>,
     /// Trains on one thread as well and fails if the digests differ.
     #[arg(long)]
     verify: bool,
@@ -86,14 +94,15 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
         None => Dataset::from_bytes(DIGITS, Path::new(DIGITS_NAME))?,
     };
     let Split { train, test } = data.split(options.seed, TEST_SHARE);
+    drop(data);
     let train = Arc::new(train);
     let (epochs, batch, seed) = (options.epochs, options.batch as usize, options.seed);
-    let settings = Settings { epochs, batch, seed, ..Settings::default() };
+    let settings = Settings { epochs, batch, seed, ..Settings::DEFAULT };
     let plan = Plan::new(&settings, train.len());
     let job = Job::open(options.devices, Arc::clone(&train), settings, &plan)?;
 
     let progress = Progress::new(plan.steps());
-    let (bound, inject) = (options.bound, options.inject);
+    let (bound, inject) = (options.bound.unwrap_or_else(tuned), options.inject);
     let run = Run { job: &job, plan: &plan, bound, inject, progress: &progress };
     let started = Instant::now();
     let ran = way::run(options.sync, &run);
@@ -127,4 +136,13 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
         }
         _ => Ok(()),
     }
+}
+
+/// The deadline that was chosen for waits between threads; says so if the profile is broken.
+fn tuned() -> Duration {
+    if let Err(broken) = Profile::active() {
+        eprintln!("warning: {broken}; until then waits have their usual bound of 2 s");
+    }
+    let deadline = Bound::tuned(signal::Between::Threads).deadline();
+    deadline.map_or(LONGEST, |deadline| deadline.min(LONGEST))
 }

@@ -1,6 +1,9 @@
 //! Which samples each step trains on, and which device has which of them.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use super::{
     model::{self, SHARD},
@@ -8,36 +11,47 @@ use super::{
 };
 
 /// The steps of a run, in order.
+///
+/// An epoch's order is made when its first step is asked for, and at most [`EPOCHS`] are kept:
+/// what a run needs does not grow with how long it is.
 #[derive(Debug)]
 pub(super) struct Plan {
-    orders: Vec<Vec<u32>>,
-    batch: usize,
+    settings: Settings,
+    samples: usize,
     steps_an_epoch: usize,
+    /// Epoch `e` is at `e % EPOCHS`.
+    orders: Mutex<[Option<Order>; EPOCHS]>,
+}
+
+/// The steps under way belong to two epochs at most: a step and the one before it.
+const EPOCHS: usize = 2;
+
+#[derive(Debug)]
+struct Order {
+    epoch: u32,
+    samples: Arc<[u32]>,
 }
 
 /// One step: the samples of one batch.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Step<'p> {
+#[derive(Clone, Debug)]
+pub(super) struct Step {
     /// Counted from 0 over the whole run.
     pub(super) index: usize,
     pub(super) epoch: u32,
-    /// Sample numbers in the training set.
-    pub(super) samples: &'p [u32],
+    /// Whether it is the first of its epoch.
+    pub(super) is_first: bool,
+    order: Arc<[u32]>,
+    range: Range<usize>,
 }
 
 impl Plan {
     pub(super) fn new(settings: &Settings, samples: usize) -> Self {
-        let order = |epoch| model::epoch_order(settings.seed, epoch, samples);
         let steps_an_epoch = samples.div_ceil(settings.batch);
-        Self {
-            orders: (0..settings.epochs).map(order).collect(),
-            batch: settings.batch,
-            steps_an_epoch,
-        }
+        Self { settings: *settings, samples, steps_an_epoch, orders: Mutex::default() }
     }
 
     pub(super) fn steps(&self) -> usize {
-        self.orders.len() * self.steps_an_epoch
+        self.settings.epochs as usize * self.steps_an_epoch
     }
 
     pub(super) fn steps_an_epoch(&self) -> usize {
@@ -46,15 +60,36 @@ impl Plan {
 
     /// The most samples a step has.
     pub(super) fn largest_batch(&self) -> usize {
-        self.batch.min(self.orders.first().map_or(0, Vec::len))
+        self.settings.batch.min(self.samples)
     }
 
-    pub(super) fn step(&self, index: usize) -> Step<'_> {
+    pub(super) fn step(&self, index: usize) -> Step {
         let (epoch, batch) = (index / self.steps_an_epoch, index % self.steps_an_epoch);
-        let order = &self.orders[epoch];
-        let start = batch * self.batch;
-        let samples = &order[start..(start + self.batch).min(order.len())];
-        Step { index, epoch: epoch as u32, samples }
+        let (epoch, start) = (epoch as u32, batch * self.settings.batch);
+        let range = start..(start + self.settings.batch).min(self.samples);
+        Step { index, epoch, is_first: batch == 0, order: self.order(epoch), range }
+    }
+
+    fn order(&self, epoch: u32) -> Arc<[u32]> {
+        // Whoever panicked while it made an order has put none here.
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = &mut orders[epoch as usize % EPOCHS];
+        if let Some(order) = place.as_ref().filter(|order| order.epoch == epoch) {
+            return Arc::clone(&order.samples);
+        }
+        // The old one first, so that there are never three.
+        *place = None;
+        let samples: Arc<[u32]> =
+            model::epoch_order(self.settings.seed, epoch, self.samples).into();
+        *place = Some(Order { epoch, samples: Arc::clone(&samples) });
+        samples
+    }
+}
+
+impl Step {
+    /// Sample numbers in the training set.
+    pub(super) fn samples(&self) -> &[u32] {
+        &self.order[self.range.clone()]
     }
 }
 
@@ -81,7 +116,7 @@ impl Part {
 
 #[cfg(test)]
 mod tests {
-    use super::{Part, Plan};
+    use super::{Arc, Part, Plan};
     use crate::train::{model, reference::Settings};
 
     #[test]
@@ -103,12 +138,29 @@ mod tests {
 
     #[test]
     fn an_epoch_has_every_sample_once() {
-        let settings = Settings { epochs: 2, batch: 10, ..Settings::default() };
+        let settings = Settings { epochs: 2, batch: 10, ..Settings::DEFAULT };
         let plan = Plan::new(&settings, 25);
         assert_eq!((plan.steps(), plan.steps_an_epoch(), plan.largest_batch()), (6, 3, 10));
-        let mut seen: Vec<u32> = (3..6).flat_map(|s| plan.step(s).samples.to_vec()).collect();
+        let mut seen: Vec<u32> = (3..6).flat_map(|s| plan.step(s).samples().to_vec()).collect();
         seen.sort_unstable();
         assert_eq!(seen, (0..25).collect::<Vec<_>>());
-        assert_eq!((plan.step(5).epoch, plan.step(5).samples.len()), (1, 5));
+        assert_eq!((plan.step(5).epoch, plan.step(5).samples().len()), (1, 5));
+    }
+
+    #[test]
+    fn a_long_run_over_many_rows_keeps_two_orders() {
+        let settings = Settings { epochs: 10_000, batch: 65_536, ..Settings::DEFAULT };
+        let plan = Plan::new(&settings, 20_000_000);
+        assert_eq!(plan.steps(), 306 * 10_000);
+        let small = Plan::new(&settings, 25);
+        let first = small.step(0);
+        for index in 0..10_000 {
+            let step = small.step(index);
+            assert_eq!((step.samples().len(), step.is_first), (25, true));
+            assert_eq!(small.step(index.saturating_sub(1)).index, index.saturating_sub(1));
+        }
+        // The run's own handle is the last one to an order that was passed.
+        assert_eq!(Arc::strong_count(&first.order), 1);
+        assert_eq!(first.samples(), small.step(0).samples());
     }
 }

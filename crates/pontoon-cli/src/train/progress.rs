@@ -19,7 +19,7 @@ impl Progress {
             ProgressDrawTarget::hidden()
         };
         let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
-        let template = "{bar:40} step {pos} of {len}, {msg}, {eta} left";
+        let template = "{bar:40} step {pos} of {len}{msg}, {eta} left";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
@@ -27,10 +27,10 @@ impl Progress {
     }
 
     /// A step is done.
-    pub(super) fn step(&self, step: Step<'_>, loss: f32) {
+    pub(super) fn step(&self, step: &Step, loss: f32) {
         self.bar.inc(1);
         if !self.bar.is_hidden() {
-            self.bar.set_message(format!("epoch {}, loss {loss:.3}", step.epoch + 1));
+            self.bar.set_message(format!(", epoch {}, loss {loss:.3}", step.epoch + 1));
         }
     }
 

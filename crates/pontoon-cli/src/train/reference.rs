@@ -24,16 +24,14 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// What `pontoon train` does unless told otherwise.
+    pub(crate) const DEFAULT: Self =
+        Self { epochs: 40, batch: 64, seed: 1, learning_rate: 0.2, momentum: 0.9 };
+
     /// The step size in `epoch`, counted from 0: falls in a straight line to `1 / epochs` of
     /// `learning_rate` in the last epoch.
     pub(crate) fn rate(&self, epoch: u32) -> f32 {
         self.learning_rate * (self.epochs - epoch) as f32 / self.epochs as f32
-    }
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { epochs: 40, batch: 64, seed: 1, learning_rate: 0.2, momentum: 0.9 }
     }
 }
 
@@ -113,7 +111,7 @@ mod tests {
     #[test]
     fn a_short_run_learns_the_digits() {
         let split = digits(1);
-        let settings = Settings { epochs: 8, ..Settings::default() };
+        let settings = Settings { epochs: 8, ..Settings::DEFAULT };
         let trained = train_reference(&split.train, &settings);
         let accuracy = accuracy(&trained.params, &split.test, split.train.scale());
         assert!(accuracy >= 0.95, "{accuracy}");
@@ -124,7 +122,7 @@ mod tests {
     #[test]
     fn a_seed_has_one_digest_in_every_build_and_on_every_machine() {
         let train = digits(1).train;
-        let settings = Settings { epochs: 2, seed: 7, ..Settings::default() };
+        let settings = Settings { epochs: 2, seed: 7, ..Settings::DEFAULT };
         let trained = train_reference(&train, &settings);
         assert_eq!(digest(&trained.params), "3bf95cdf6c5a167f");
         assert_eq!(
@@ -140,7 +138,7 @@ mod tests {
         let train = digits(1).test.split(1, 0.99).train;
         assert_eq!(train.len(), 4);
         for batch in [1, 3, 64] {
-            let settings = Settings { epochs: 3, batch, ..Settings::default() };
+            let settings = Settings { epochs: 3, batch, ..Settings::DEFAULT };
             let trained = train_reference(&train, &settings);
             assert!(trained.params.iter().chain(&trained.losses).all(|x| x.is_finite()));
         }
@@ -148,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_rate_falls_to_one_part_of_the_epochs() {
-        let settings = Settings { epochs: 4, learning_rate: 0.5, ..Settings::default() };
+        let settings = Settings { epochs: 4, learning_rate: 0.5, ..Settings::DEFAULT };
         let rates: Vec<f32> = (0..4).map(|epoch| settings.rate(epoch)).collect();
         assert_eq!(rates, [0.5, 0.375, 0.25, 0.125]);
     }

@@ -17,7 +17,7 @@ pub(super) struct Report<'r> {
     pub(super) steps: usize,
     pub(super) steps_an_epoch: usize,
     pub(super) samples: usize,
-    /// One a shard, over all steps.
+    /// One a shard of the last epoch.
     pub(super) losses: &'r [f32],
     pub(super) accuracy: f64,
     pub(super) tested: usize,
@@ -73,8 +73,6 @@ impl Report<'_> {
         let steps = self.steps as f64;
         let seconds = self.wall.as_secs_f64();
         let available = seconds * f64::from(self.devices);
-        let last_epoch = self.losses.len() / (self.steps / self.steps_an_epoch).max(1);
-        let last_losses = &self.losses[self.losses.len() - last_epoch..];
         Summary {
             sync: match self.way {
                 Way::Signals => "signals",
@@ -86,7 +84,7 @@ impl Report<'_> {
             steps: self.steps,
             train_samples: self.samples,
             test_samples: self.tested,
-            train_loss: super::model::mean_loss(last_losses, self.samples),
+            train_loss: super::model::mean_loss(self.losses, self.samples),
             test_accuracy: self.accuracy,
             weights_digest: self.digest,
             reference_digest: self.reference,

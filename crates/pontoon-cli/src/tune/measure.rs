@@ -1,6 +1,9 @@
 //! What a wait costs on this machine: its polls, its time, a sleep and the wake.
 
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use pontoon::signal::{Host, Nanos, Os};
 use serde::Serialize;
@@ -52,14 +55,10 @@ const WAKES: u32 = 300;
 const YIELDS: u32 = 2_000;
 /// Long enough that the other side has gone to sleep.
 const ASLEEP: Duration = Duration::from_micros(300);
-/// The longest that a paced measurement goes on for.
-const PACED: Duration = Duration::from_secs(2);
-
-/// Trips of a producer that works for `pace` before each publish: fewer if that takes long.
-fn trips(pace: Nanos) -> u32 {
-    let fit = PACED.as_nanos() as u64 / pace.0.max(1);
-    TRIPS.min(u32::try_from(fit).unwrap_or(u32::MAX)).max(20)
-}
+/// The longest that either part of a measurement goes on for, one trip beyond.
+const TIME: Duration = Duration::from_secs(2);
+/// Trips that a slow machine or a slow pace takes at least.
+const TRIPS_MIN: u32 = 20;
 
 /// Measures waits between threads for a producer that works for `pace` before each publish.
 ///
@@ -67,8 +66,7 @@ fn trips(pace: Nanos) -> u32 {
 ///
 /// See [`BenchError`].
 pub(crate) fn threads(cpus: CpuPair, pace: Nanos) -> Result<Measured, BenchError> {
-    let trips = trips(pace);
-    between_threads(cpus, |side| ping(side, trips), |side| echo(side, trips, WAKES, pace))
+    between_threads(cpus, ping, |side| echo(side, pace))
 }
 
 /// As [`threads`], between processes.
@@ -77,26 +75,40 @@ pub(crate) fn threads(cpus: CpuPair, pace: Nanos) -> Result<Measured, BenchError
 ///
 /// See [`BenchError`].
 pub(crate) fn processes(cpus: CpuPair, pace: Nanos) -> Result<Measured, BenchError> {
-    let trips = trips(pace);
-    let task = Task::Tune { trips, wakes: WAKES, pace_ns: pace.0 };
-    between_processes(cpus, |side| ping(side, trips), task)
+    let task = Task::Tune { pace_ns: pace.0 };
+    between_processes(cpus, ping, task)
 }
 
-fn ping(side: &mut Side, trips: u32) -> Result<Measured, BenchError> {
+fn ping(side: &mut Side) -> Result<Measured, BenchError> {
     // The other side may still be starting: its answer to the first block is not measured.
     side.ping(Kind::RoundTrip, 1)?;
     let (mut tries, mut waits) = (Vec::new(), Vec::new());
-    for trip in 0..trips {
+    let start = Instant::now();
+    for trip in 0..TRIPS {
+        let last = trip + 1 >= TRIPS_MIN && start.elapsed() > TIME;
+        if last {
+            side.announce_last(trip);
+        }
         let (polls, took) = side.ping_counting_polls()?;
-        if trip >= WARM_UP.min(trips / 10) {
-            tries.push(polls as f64);
-            waits.push(took.0 as f64);
+        tries.push(polls as f64);
+        waits.push(took.0 as f64);
+        if last {
+            break;
         }
     }
+    let warm_up = (WARM_UP as usize).min(tries.len() / 10);
     let mut wakes = Vec::new();
-    for _ in 0..WAKES {
+    let start = Instant::now();
+    for wake in TRIPS..TRIPS + WAKES {
         thread::sleep(ASLEEP);
+        let last = wake >= TRIPS + TRIPS_MIN && start.elapsed() > TIME;
+        if last {
+            side.announce_last(wake);
+        }
         wakes.push(side.ping(Kind::Wake, 1)?);
+        if last {
+            break;
+        }
     }
     let start = Os.now();
     for _ in 0..YIELDS {
@@ -104,8 +116,8 @@ fn ping(side: &mut Side, trips: u32) -> Result<Measured, BenchError> {
     }
     let yield_ns = Os.now().since(start).0 as f64 / f64::from(YIELDS);
     Ok(Measured {
-        tries: Quantiles::of(tries),
-        wait_ns: Quantiles::of(waits),
+        tries: Quantiles::of(tries.split_off(warm_up)),
+        wait_ns: Quantiles::of(waits.split_off(warm_up)),
         wake_ns: Quantiles::of(wakes),
         yield_ns,
     })
@@ -116,13 +128,19 @@ fn ping(side: &mut Side, trips: u32) -> Result<Measured, BenchError> {
 /// # Errors
 ///
 /// The measuring side did not come.
-pub(crate) fn echo(side: &mut Side, trips: u32, wakes: u32, pace: Nanos) -> Result<(), BenchError> {
+pub(crate) fn echo(side: &mut Side, pace: Nanos) -> Result<(), BenchError> {
     side.echo(Kind::RoundTrip, 1)?;
-    for _ in 0..trips {
+    for trip in 0..TRIPS {
         side.echo_at_pace(pace)?;
+        if side.was_last(trip) {
+            break;
+        }
     }
-    for _ in 0..wakes {
+    for wake in TRIPS..TRIPS + WAKES {
         side.echo(Kind::Wake, 1)?;
+        if side.was_last(wake) {
+            break;
+        }
     }
     Ok(())
 }
@@ -137,12 +155,5 @@ mod tests {
         assert_eq!(Quantiles::of(hundred), Quantiles { p50: 50.0, p99: 99.0 });
         assert_eq!(Quantiles::of(vec![7.0]), Quantiles { p50: 7.0, p99: 7.0 });
         assert_eq!(Quantiles::of(Vec::new()), Quantiles { p50: 0.0, p99: 0.0 });
-    }
-
-    #[test]
-    fn a_slow_producer_is_asked_less_often() {
-        assert_eq!(trips(Nanos(0)), TRIPS);
-        assert_eq!(trips(Nanos(1_000_000)), 2_000);
-        assert_eq!(trips(Nanos(u64::MAX)), 20);
     }
 }

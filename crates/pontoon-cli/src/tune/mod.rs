@@ -25,10 +25,10 @@ use measure::Measured;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The delay after which a wait shall give up, for example 500ms
-    #[arg(long, value_parser = duration, default_value = "2s")]
+    #[arg(long, value_parser = crate::duration::bound, default_value = "2s")]
     tolerate: Duration,
     /// How long your producer works before it publishes, for example 20us
-    #[arg(long, value_parser = pace, default_value = "0")]
+    #[arg(long, value_parser = crate::duration::pace, default_value = "0")]
     pace: Duration,
     /// Where to write the profile, instead of $PONTOON_PROFILE or the usual place
     #[arg(long)]
@@ -49,6 +49,10 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), TuneError> {
     let pace = Nanos::from(args.pace);
     let mut chosen = Vec::new();
     for path in ["thread", "process"] {
+        if !args.json {
+            // What is being measured, before it is.
+            printed(writeln!(out, "{path}").and_then(|()| out.flush()))?;
+        }
         let measured = match (cpus, path) {
             (None, _) => None,
             (Some(cpus), "thread") => Some(measure::threads(cpus, pace)?),
@@ -131,11 +135,11 @@ impl Report {
     }
 
     fn json(&self, out: &mut impl Write) -> io::Result<()> {
-        writeln!(out, "{}", serde_json::to_string(self)?)
+        writeln!(out, "{}", serde_json::to_string(self)?)?;
+        out.flush()
     }
 
     fn text(&self, out: &mut impl Write) -> io::Result<()> {
-        writeln!(out, "{}", self.path)?;
         let shown = |ns: f64| Nanos(ns as u64).to_string();
         if let Some(Measured { tries, wait_ns, wake_ns, yield_ns }) = &self.measured {
             writeln!(
@@ -157,48 +161,6 @@ impl Report {
         out.flush()
     }
 }
-
-fn duration(text: &str) -> Result<Duration, DurationError> {
-    pace(text).and_then(|duration| match duration {
-        Duration::ZERO => Err(DurationError::Zero),
-        duration => Ok(duration),
-    })
-}
-
-fn pace(text: &str) -> Result<Duration, DurationError> {
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let seconds = match unit {
-        "ns" => 1e-9,
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        _ => return Err(DurationError::Form),
-    };
-    let number: f64 = number.parse().map_err(|_| DurationError::Form)?;
-    Duration::try_from_secs_f64(number * seconds).map_err(|_| DurationError::Form)
-}
-
-/// Why a duration on the command line was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DurationError {
-    Form,
-    Zero,
-}
-
-impl fmt::Display for DurationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Form => "expected a number and ns, us, ms or s, such as 500ms",
-            Self::Zero => "expected more than zero",
-        })
-    }
-}
-
-impl error::Error for DurationError {}
 
 /// Why there is no new profile.
 #[derive(Debug)]
@@ -258,21 +220,5 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
         assert!(!fs::symlink_metadata(&socket).expect("still there").is_file());
         fs::remove_dir_all(&folder).expect("removed");
-    }
-
-    #[test]
-    fn durations_have_a_unit() {
-        for (text, ns) in
-            [("7ns", 7), ("20us", 20_000), ("1.5ms", 1_500_000), ("2s", 2_000_000_000)]
-        {
-            assert_eq!(duration(text), Ok(Duration::from_nanos(ns)));
-        }
-        for text in ["", "2", "s", "-1s", "1h", "1.2.3s", "1e3s", "nans", "9999999999999999999999s"]
-        {
-            assert_eq!(duration(text), Err(DurationError::Form), "{text}");
-        }
-        assert_eq!(duration("0"), Err(DurationError::Zero));
-        assert_eq!(duration("0.0ms"), Err(DurationError::Zero));
-        assert_eq!(pace("0"), Ok(Duration::ZERO));
     }
 }

@@ -10,7 +10,7 @@ pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
     let mut root = run.job.root()?;
     let (mut losses, mut waits) = (Vec::new(), HostWaits::default());
     for index in 0..run.plan.steps() {
-        let step = run.plan.step(index);
+        let step = &run.plan.step(index);
         let mut stage = |work: &mut dyn FnMut(&mut Lane) -> Result<(), TrainError>| {
             lanes.iter_mut().filter(|lane| lane.takes_part(step)).try_for_each(work)?;
             stop_all(run, &mut waits)
@@ -45,8 +45,14 @@ pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
 
 fn stop_all(run: &Run<'_>, waits: &mut HostWaits) -> Result<(), TrainError> {
     for device in run.job.runtime.devices() {
-        let stopped = waits.timed(|| device.synchronize(run.bound()));
-        stopped.map_err(|error| TrainError::Synchronize { device: device.rank(), error })?;
+        let mut late = 0;
+        let stop = |bound| {
+            let stopped = device.synchronize(bound);
+            stopped.map_err(|error| TrainError::Synchronize { device: device.rank(), error })
+        };
+        let stopped = waits.timed(|| run.patiently(run.bound, &mut late, stop, |error| error));
+        waits.timeouts += late;
+        stopped?;
     }
     Ok(())
 }

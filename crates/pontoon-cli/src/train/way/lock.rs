@@ -1,10 +1,13 @@
 //! A host thread a device, and one lock held while a stage reads or writes.
 
 use std::{
+    fmt,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
+
+use pontoon::Fence;
 
 use super::{HostWaits, Ran, Run};
 use crate::train::{
@@ -21,10 +24,9 @@ struct Turns {
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct Count {
-    /// Gradients done, over all steps and devices.
-    gradients: usize,
+    /// For each device: the step after the last one whose gradient it has done.
+    gradients: Vec<usize>,
     /// Updates done.
     updates: usize,
     failed: bool,
@@ -33,8 +35,9 @@ struct Count {
 pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
     let mut lanes = run.lanes()?;
     let mut root = run.job.root()?;
-    let (data, count, changed) = (Mutex::default(), Mutex::default(), Condvar::new());
-    let turns = Turns { data, count, changed };
+    let gradients = vec![0; run.job.shared.devices];
+    let count = Mutex::new(Count { gradients, updates: 0, failed: false });
+    let turns = Turns { data: Mutex::default(), count, changed: Condvar::new() };
     let mut losses = Vec::new();
     let mut waits = HostWaits::default();
     let outcomes: Vec<_> = thread::scope(|scope| {
@@ -79,33 +82,31 @@ fn train(
     turns: &Turns,
     waits: &mut HostWaits,
 ) -> Result<(), TrainError> {
-    let bound = run.bound();
-    let mut gradients = 0;
     for index in 0..run.plan.steps() {
-        let step = run.plan.step(index);
+        let step = &run.plan.step(index);
         if lane.takes_part(step) {
             let data = waits.timed(|| lock(&turns.data));
             lane.stage(step)?;
-            lane.copy(step)?.wait(bound)?;
+            done(run, &lane.copy(step)?, waits)?;
             drop(data);
             let data = waits.timed(|| lock(&turns.data));
             let normalised = lane.normalise(step)?;
-            lane.augment(step)?.wait(bound)?;
-            normalised.wait(bound)?;
+            done(run, &lane.augment(step)?, waits)?;
+            done(run, &normalised, waits)?;
             drop(data);
             let data = waits.timed(|| lock(&turns.data));
             let slowly = run.is_slow(lane, step);
-            lane.gradient(step, slowly)?.wait(bound)?;
+            done(run, &lane.gradient(step, slowly)?, waits)?;
             drop(data);
-            lock(&turns.count).gradients += 1;
+            lock(&turns.count).gradients[lane.index] = index + 1;
             turns.changed.notify_all();
         }
-        gradients += parts(run, step);
         if let Some((root, losses)) = &mut root {
             run.kill_if_due(step);
-            await_turn(run, lane.index, step, turns, waits, |count| count.gradients >= gradients)?;
+            let all_done = |count: &Count| missing(run, count, step).is_none();
+            await_turn(run, lane.index, step, turns, waits, all_done)?;
             let data = waits.timed(|| lock(&turns.data));
-            root.update(step)?.wait(bound)?;
+            done(run, &root.update(step)?, waits)?;
             run.finish_step(step, losses)?;
             drop(data);
             lock(&turns.count).updates += 1;
@@ -117,16 +118,40 @@ fn train(
     Ok(())
 }
 
-/// How many devices take part in a step.
-fn parts(run: &Run<'_>, step: Step<'_>) -> usize {
-    let devices = run.job.shared.devices;
-    (0..devices).filter(|&device| run.job.shared.has_part(device, step)).count()
+/// The first device whose gradient of `step` is missing.
+fn missing(run: &Run<'_>, count: &Count, step: &Step) -> Option<usize> {
+    let mut devices = count.gradients.iter().enumerate();
+    let late = devices
+        .find(|&(device, &done)| done <= step.index && run.job.shared.has_part(device, step));
+    late.map(|(device, _)| device)
+}
+
+/// A wait of one device's thread for another's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    device: usize,
+    step: usize,
+    /// Whose gradient is missing; `None` if they are all there and device 0 has yet to update.
+    missing: Option<usize>,
+    waited: Duration,
+}
+
+impl fmt::Display for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, step, missing, waited } = self;
+        let waited = waited.as_secs_f64();
+        write!(f, "device {device} waited {waited:.3} s under the lock for ")?;
+        match missing {
+            Some(missing) => write!(f, "the gradient of device {missing} in step {step}"),
+            None => write!(f, "the update of device 0 in step {step}"),
+        }
+    }
 }
 
 fn await_turn(
     run: &Run<'_>,
     device: usize,
-    step: Step<'_>,
+    step: &Step,
     turns: &Turns,
     waits: &mut HostWaits,
     is_due: impl Fn(&Count) -> bool,
@@ -145,13 +170,14 @@ fn await_turn(
                 return Ok(());
             }
             let waited = started.elapsed();
+            let missing = missing(run, &count, step);
+            let turn = Turn { device, step: step.index, missing, waited };
             if waited >= limit {
-                return Err(TrainError::Turn { device, step: step.index, waited });
+                return Err(TrainError::Turn(turn));
             }
             if waited >= run.patience() && !late {
                 late = true;
-                let who = format!("slow: device {device} has waited {waited:.1?}");
-                run.progress.warn(&format!("{who} for the others to finish step {}", step.index));
+                run.progress.warn(&format!("slow: {turn}"));
             }
             let until = if late { limit } else { run.patience() };
             let slice = until.saturating_sub(waited).max(Duration::from_millis(1));
@@ -161,6 +187,12 @@ fn await_turn(
     });
     waits.timeouts += u64::from(late);
     outcome
+}
+
+/// Waits for a device's own work; says when it takes long.
+fn done(run: &Run<'_>, fence: &Fence, waits: &mut HostWaits) -> Result<(), TrainError> {
+    let wait = |bound| Ok(fence.wait(bound)?);
+    run.patiently(run.bound, &mut waits.timeouts, wait, |error| error)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

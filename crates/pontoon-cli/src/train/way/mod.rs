@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use pontoon::{Bound, hal::Fault};
 
+pub(crate) use lock::Turn;
+
 use super::{
     error::TrainError,
     job::{Job, Lane, Root},
@@ -51,7 +53,7 @@ pub(super) struct Run<'r> {
 /// What came of it.
 #[derive(Default)]
 pub(super) struct Ran {
-    /// The loss of each step's shards, in order.
+    /// The loss of each shard of the last epoch, in order.
     pub(super) losses: Vec<f32>,
     pub(super) waits: Waits,
 }
@@ -101,6 +103,32 @@ impl Run<'_> {
         (self.bound / 8).max(Duration::from_millis(1))
     }
 
+    /// Waits for up to `limit`; says and counts in `late` for whom, each time that the host loses
+    /// patience. `blame` may turn such an error into one that says more.
+    fn patiently(
+        &self,
+        limit: Duration,
+        late: &mut u64,
+        wait: impl Fn(Bound) -> Result<(), TrainError>,
+        blame: impl Fn(TrainError) -> TrainError,
+    ) -> Result<(), TrainError> {
+        let started = Instant::now();
+        loop {
+            let left = limit.saturating_sub(started.elapsed()).max(Duration::from_nanos(1));
+            let Err(error) = wait(Bound::within(self.patience().min(left))) else { return Ok(()) };
+            if !error.is_timeout() {
+                return Err(error);
+            }
+            let so_far = started.elapsed();
+            let error = blame(error).after(so_far);
+            if so_far >= limit {
+                return Err(error);
+            }
+            *late += 1;
+            self.progress.warn(&format!("slow: {error}"));
+        }
+    }
+
     fn lanes(&self) -> Result<Vec<Lane>, TrainError> {
         self.job.lanes(self.plan, self.slowness())
     }
@@ -110,7 +138,7 @@ impl Run<'_> {
     }
 
     /// Whether `lane` is to be slow in `step`: three times in a run.
-    fn is_slow(&self, lane: &Lane, step: Step<'_>) -> bool {
+    fn is_slow(&self, lane: &Lane, step: &Step) -> bool {
         let quarter = (self.plan.steps() / 4).max(1);
         let is_due =
             step.index.is_multiple_of(quarter) && (1..=3).contains(&(step.index / quarter));
@@ -118,7 +146,7 @@ impl Run<'_> {
     }
 
     /// Loses the last device when its time has come.
-    fn kill_if_due(&self, step: Step<'_>) {
+    fn kill_if_due(&self, step: &Step) {
         if self.inject == Some(Inject::KillProducer)
             && step.index == self.plan.steps() / 2
             && let Some(device) = self.job.runtime.devices().last()
@@ -127,9 +155,12 @@ impl Run<'_> {
         }
     }
 
-    fn finish_step(&self, step: Step<'_>, losses: &mut Vec<f32>) -> Result<(), TrainError> {
+    fn finish_step(&self, step: &Step, losses: &mut Vec<f32>) -> Result<(), TrainError> {
         let of_step = self.job.shared.losses(step)?;
-        self.progress.step(step, model::mean_loss(&of_step, step.samples.len()));
+        self.progress.step(step, model::mean_loss(&of_step, step.samples().len()));
+        if step.is_first {
+            losses.clear();
+        }
         losses.extend(of_step);
         Ok(())
     }

@@ -1,14 +1,11 @@
 //! Streams wait for each other's fences; the host only keeps the number of steps under way.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, time::Duration};
 
 use pontoon::{
-    Bound, Fence, FenceError, SignalTable, SlotId, TableShape,
+    Bound, Fence, SignalTable, SlotId, TableShape,
     cpu::WaitLog,
-    signal::{Publisher, Seq, WaitError},
+    signal::{Publisher, Seq},
 };
 
 use super::{Inject, Ran, Run, Waits, root_fault};
@@ -55,16 +52,16 @@ fn submit_all(
             && let Some(oldest) = under.pop_front()
         {
             finish(run, &oldest, late)?;
-            run.finish_step(run.plan.step(oldest.step), &mut ran.losses)?;
+            run.finish_step(&run.plan.step(oldest.step), &mut ran.losses)?;
         }
-        let step = run.plan.step(index);
+        let step = &run.plan.step(index);
         let before = under.back().map(|under| under.update.clone());
         under.push_back(submit(run, lanes, root, step, before.as_ref(), &mut gate)?);
         run.kill_if_due(step);
     }
     for oldest in under {
         finish(run, &oldest, late)?;
-        run.finish_step(run.plan.step(oldest.step), &mut ran.losses)?;
+        run.finish_step(&run.plan.step(oldest.step), &mut ran.losses)?;
     }
     Ok(())
 }
@@ -74,7 +71,7 @@ fn submit(
     run: &Run<'_>,
     lanes: &mut [Lane],
     root: &mut Root,
-    step: Step<'_>,
+    step: &Step,
     before: Option<&Fence>,
     gate: &mut Gate,
 ) -> Result<Under, TrainError> {
@@ -109,34 +106,18 @@ fn submit(
 /// Waits for a step; says for whom when it takes long.
 fn finish(run: &Run<'_>, under: &Under, late: &mut u64) -> Result<(), TrainError> {
     // Every wait of the devices has the run's bound, so a step ends in a few of them.
-    let limit = run.bound * 5;
-    let patience = Bound::within(run.patience());
-    let started = Instant::now();
-    loop {
-        let error = match under.update.wait(patience) {
-            Ok(()) => return Ok(()),
-            Err(error) => error,
-        };
-        if !error.error.is_timeout() {
-            return Err(error.into());
-        }
-        let blame = blame(under, started.elapsed()).unwrap_or(error);
-        if started.elapsed() >= limit {
-            return Err(blame.into());
-        }
-        *late += 1;
-        run.progress.warn(&format!("slow: {blame}"));
-    }
+    run.patiently(
+        run.bound * 5,
+        late,
+        |bound| Ok(under.update.wait(bound)?),
+        |error| blame(under).unwrap_or(error),
+    )
 }
 
-/// The first gradient that is missing, as the error of a wait of `so_far` for it.
-fn blame(under: &Under, so_far: Duration) -> Option<FenceError> {
+/// The first gradient that is missing, as the error of a wait for it.
+fn blame(under: &Under) -> Option<TrainError> {
     let at_once = Bound::within(Duration::from_nanos(1));
-    let mut missing = under.gradients.iter().find_map(|fence| fence.wait(at_once).err())?;
-    if let WaitError::TimedOut { waited, .. } = &mut missing.error {
-        *waited = so_far.into();
-    }
-    Some(missing)
+    Some(under.gradients.iter().find_map(|fence| fence.wait(at_once).err())?.into())
 }
 
 /// Holds back a copy until the test has read what the copy should have brought.
@@ -159,7 +140,7 @@ impl Gate {
 /// The injected fault: normalises without waiting for the copy, which comes only afterwards.
 fn normalise_too_early(
     lane: &mut Lane,
-    step: Step<'_>,
+    step: &Step,
     gate: &mut Gate,
     bound: Bound,
 ) -> Result<Fence, TrainError> {

@@ -9,55 +9,24 @@
 //!
 //! Each sample is used twice, once as it is ([`normalise`]) and once shifted ([`augment`]).
 
+mod augment;
+mod layers;
+
 use std::ops::Range;
+
+pub(crate) use augment::augment;
+pub(crate) use layers::{CLASSES, HIDDEN, Shape};
 
 use super::{
     data::Dataset,
     rng::{SplitMix64, Stream},
 };
+use layers::{Layers, LayersMut, add_scaled};
 
-/// Units of the hidden layer.
-pub(crate) const HIDDEN: usize = 32;
-/// Classes the network tells apart; labels are `0..CLASSES`.
-pub(crate) const CLASSES: usize = 10;
 /// Samples in a shard, the part of a batch that one device computes; a batch's last may have fewer.
 pub(crate) const SHARD: usize = 4;
 /// Parameters that [`apply`] sums at a time, so that the sums stay in registers or in L1.
 const BLOCK: usize = 64;
-
-/// The network's dimensions, which follow from the side of the square images it is given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
-    side: usize,
-}
-
-impl Shape {
-    /// The largest [`inputs`](Self::inputs) accepted: images of 32 by 32.
-    pub(crate) const MAX_INPUTS: usize = 1024;
-
-    /// The shape for images of `inputs` pixels, or `None` unless that is a square number in
-    /// `1..=MAX_INPUTS`.
-    pub(crate) fn for_inputs(inputs: usize) -> Option<Self> {
-        let side = inputs.isqrt();
-        (side * side == inputs && (1..=Self::MAX_INPUTS).contains(&inputs)).then_some(Self { side })
-    }
-
-    /// Pixels along one side of an image.
-    pub(crate) fn side(self) -> usize {
-        self.side
-    }
-
-    /// Features of a sample: the pixels of an image, row by row.
-    pub(crate) fn inputs(self) -> usize {
-        self.side * self.side
-    }
-
-    /// Length of the flat parameter vector: `w1[inputs][HIDDEN]`, `b1[HIDDEN]`,
-    /// `w2[HIDDEN][CLASSES]`, `b2[CLASSES]`, in this order.
-    pub(crate) fn parameters(self) -> usize {
-        (self.inputs() + 1) * HIDDEN + (HIDDEN + 1) * CLASSES
-    }
-}
 
 /// The parameters before the first step, [`Shape::parameters`] of them: weights uniform within
 /// `sqrt(6 / fan-in)` (He et al., "Delving deep into rectifiers", 2015), biases zero.
@@ -104,81 +73,6 @@ pub(crate) fn normalise(raw: &[f32], out: &mut [f32], scale: f32) {
     assert_eq!(raw.len(), out.len(), "normalise writes one value for each it reads");
     for (out, &raw) in out.iter_mut().zip(raw) {
         *out = raw / scale;
-    }
-}
-
-/// Shifts each image by at most one pixel and brings it to the scale of [`normalise`].
-///
-/// `raw` and `out` hold one image (`[side][side]`) for each entry of `samples`, the samples'
-/// numbers in the training set. A sample's direction is a function of (`seed`, `epoch`, number)
-/// alone, see [`Shift::of`]. Vacated pixels become 0.
-///
-/// # Panics
-///
-/// If the lengths do not agree.
-pub(crate) fn augment(
-    shape: Shape,
-    raw: &[f32],
-    out: &mut [f32],
-    scale: f32,
-    seed: u64,
-    epoch: u32,
-    samples: &[u32],
-) {
-    assert_eq!(raw.len(), out.len(), "augment writes one value for each it reads");
-    assert_eq!(raw.len(), samples.len() * shape.inputs(), "augment reads one image a sample");
-    let images = raw.chunks_exact(shape.inputs()).zip(out.chunks_exact_mut(shape.inputs()));
-    for ((raw, out), &sample) in images.zip(samples) {
-        shift(shape.side(), raw, out, scale, Shift::of(seed, epoch, sample));
-    }
-}
-
-/// Where [`augment`] moves the content of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shift {
-    /// Not at all.
-    Stay,
-    /// Towards row 0.
-    Up,
-    /// Towards the last row.
-    Down,
-    /// Towards column 0.
-    Left,
-    /// Towards the last column.
-    Right,
-}
-
-impl Shift {
-    /// The direction for training sample number `sample` in `epoch`; the five are equally likely.
-    pub(crate) fn of(seed: u64, epoch: u32, sample: u32) -> Self {
-        const ALL: [Shift; 5] = [Shift::Stay, Shift::Up, Shift::Down, Shift::Left, Shift::Right];
-        let path = [u64::from(epoch), u64::from(sample)];
-        ALL[SplitMix64::open(seed, Stream::Shift, &path).below(ALL.len() as u32) as usize]
-    }
-
-    /// Rows down and columns right.
-    fn offset(self) -> (isize, isize) {
-        match self {
-            Self::Stay => (0, 0),
-            Self::Up => (-1, 0),
-            Self::Down => (1, 0),
-            Self::Left => (0, -1),
-            Self::Right => (0, 1),
-        }
-    }
-}
-
-fn shift(side: usize, raw: &[f32], out: &mut [f32], scale: f32, shift: Shift) {
-    let (down, right) = shift.offset();
-    let from = |to: usize, by: isize| to.checked_add_signed(-by).filter(|&from| from < side);
-    for (row, out) in out.chunks_exact_mut(side).enumerate() {
-        let source = from(row, down).map(|row| &raw[row * side..][..side]);
-        for (column, out) in out.iter_mut().enumerate() {
-            *out = match (source, from(column, right)) {
-                (Some(source), Some(column)) => source[column] / scale,
-                _ => 0.0,
-            };
-        }
     }
 }
 
@@ -328,66 +222,6 @@ pub(crate) fn digest(params: &[f32]) -> String {
     format!("{hash:016x}")
 }
 
-/// The parts of a flat parameter vector.
-struct Layers<'a> {
-    w1: &'a [[f32; HIDDEN]],
-    b1: &'a [f32; HIDDEN],
-    w2: &'a [[f32; CLASSES]],
-    b2: &'a [f32; CLASSES],
-}
-
-impl<'a> Layers<'a> {
-    fn new(shape: Shape, flat: &'a [f32]) -> Self {
-        assert_eq!(flat.len(), shape.parameters(), "a flat vector has one value a parameter");
-        let (first, second) = flat.split_at((shape.inputs() + 1) * HIDDEN);
-        let (b1, w1) = first.as_chunks().0.split_last().expect("b1 ends the first layer");
-        let (b2, w2) = second.as_chunks().0.split_last().expect("b2 ends the second layer");
-        Self { w1, b1, w2, b2 }
-    }
-
-    fn hidden(&self, image: &[f32]) -> [f32; HIDDEN] {
-        let mut hidden = *self.b1;
-        for (row, &pixel) in self.w1.iter().zip(image) {
-            add_scaled(&mut hidden, row, pixel);
-        }
-        hidden.map(|sum| sum.max(0.0))
-    }
-
-    fn logits(&self, hidden: &[f32; HIDDEN]) -> [f32; CLASSES] {
-        let mut logits = *self.b2;
-        for (row, &activity) in self.w2.iter().zip(hidden) {
-            add_scaled(&mut logits, row, activity);
-        }
-        logits
-    }
-}
-
-/// The parts of a flat parameter or gradient vector, to be written.
-struct LayersMut<'a> {
-    w1: &'a mut [[f32; HIDDEN]],
-    b1: &'a mut [f32; HIDDEN],
-    w2: &'a mut [[f32; CLASSES]],
-    b2: &'a mut [f32; CLASSES],
-}
-
-impl<'a> LayersMut<'a> {
-    fn new(shape: Shape, flat: &'a mut [f32]) -> Self {
-        assert_eq!(flat.len(), shape.parameters(), "a flat vector has one value a parameter");
-        let (first, second) = flat.split_at_mut((shape.inputs() + 1) * HIDDEN);
-        let (b1, w1) = first.as_chunks_mut().0.split_last_mut().expect("b1 ends the first layer");
-        let (b2, w2) = second.as_chunks_mut().0.split_last_mut().expect("b2 ends the second layer");
-        Self { w1, b1, w2, b2 }
-    }
-}
-
-/// `sums += row * by`. Elements are independent, so this becomes vector code with the same bits.
-#[inline]
-fn add_scaled<const N: usize>(sums: &mut [f32; N], row: &[f32; N], by: f32) {
-    for (sum, value) in sums.iter_mut().zip(row) {
-        *sum += value * by;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -531,53 +365,6 @@ mod tests {
     }
 
     #[test]
-    fn an_image_moves_by_one_pixel_and_is_scaled() {
-        let raw = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0].map(|pixel: f32| pixel * 2.0);
-        for (direction, moved) in [
-            (Shift::Stay, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]),
-            (Shift::Up, [4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 0.0, 0.0, 0.0]),
-            (Shift::Down, [0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
-            (Shift::Left, [2.0, 3.0, 0.0, 5.0, 6.0, 0.0, 8.0, 9.0, 0.0]),
-            (Shift::Right, [0.0, 1.0, 2.0, 0.0, 4.0, 5.0, 0.0, 7.0, 8.0]),
-        ] {
-            let mut out = [f32::NAN; 9];
-            shift(3, &raw, &mut out, 2.0, direction);
-            assert_eq!(out, moved, "{direction:?}");
-        }
-    }
-
-    #[test]
-    fn augment_shifts_each_sample_by_its_number_whatever_its_place() {
-        let shape = Shape::for_inputs(9).unwrap();
-        let samples: Vec<u32> = (100..150).collect();
-        let raw: Vec<f32> = (0..50 * 9).map(|at| at as f32).collect();
-        let mut all = vec![f32::NAN; raw.len()];
-        augment(shape, &raw, &mut all, 16.0, 3, 4, &samples);
-        for (at, &sample) in samples.iter().enumerate() {
-            let image = at * 9..(at + 1) * 9;
-            let mut alone = [f32::NAN; 9];
-            augment(shape, &raw[image.clone()], &mut alone, 16.0, 3, 4, &[sample]);
-            assert_eq!(all[image.clone()], alone);
-            let mut moved = [f32::NAN; 9];
-            shift(3, &raw[image], &mut moved, 16.0, Shift::of(3, 4, sample));
-            assert_eq!(alone, moved);
-        }
-    }
-
-    #[test]
-    fn directions_are_equally_likely_and_change_with_seed_and_epoch() {
-        let directions =
-            |seed, epoch| (0..1000).map(|s| Shift::of(seed, epoch, s)).collect::<Vec<_>>();
-        let first = directions(1, 0);
-        for wanted in [Shift::Stay, Shift::Up, Shift::Down, Shift::Left, Shift::Right] {
-            let count = first.iter().filter(|&&direction| direction == wanted).count();
-            assert!((150..250).contains(&count), "{wanted:?}: {count}");
-        }
-        assert_ne!(first, directions(2, 0));
-        assert_ne!(first, directions(1, 1));
-    }
-
-    #[test]
     fn normalise_divides_by_the_scale() {
         let mut out = [f32::NAN; 3];
         normalise(&[-16.0, 0.0, 4.0], &mut out, 16.0);
@@ -591,14 +378,6 @@ mod tests {
         assert_ne!(first, epoch_order(2, 0, 50));
         first.sort_unstable();
         assert_eq!(first, (0..50).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn images_are_squares_up_to_32_by_32() {
-        let side = |inputs| Shape::for_inputs(inputs).map(Shape::side);
-        assert_eq!([side(1), side(64), side(1024)], [Some(1), Some(8), Some(32)]);
-        assert_eq!([side(0), side(2), side(63), side(1023), side(1089)], [None; 5]);
-        assert_eq!(Shape::for_inputs(64).unwrap().parameters(), 64 * 32 + 32 + 32 * 10 + 10);
     }
 
     #[test]

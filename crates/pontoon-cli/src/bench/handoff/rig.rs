@@ -1,186 +1,39 @@
-//! `bench handoff`: a batch from device A to device B while A is busy with other work too.
-//!
-//! A produces 64 MiB in chunks and B consumes them; an unrelated queue of A is busy for 0, 1, 2
-//! and 4 times the producing time, with kernels that sleep, so that it holds its queue and no host
-//! core. The ways differ in nothing but how the hand-over is ordered:
-//!
-//! - `device`: B gets its commands after `synchronize` of A, which waits for the unrelated queue;
-//! - `lock`: the batch is in a mutex, which a kernel holds while it writes or reads a chunk, with a
-//!   condition variable by which the consumer waits for its chunk;
-//! - `signals`: B's queue waits, chunk by chunk, for the completions of A's.
-//!
-//! One lock over the batch is what `lock` means; with a lock a chunk it would be a hand-made
-//! signal.
-//!
-//! `ideal` is full overlap and one chunk that cannot overlap: max(P, C) + min(P, C) / chunks. P
-//! and C, the producing and the consuming by themselves, are measured in the same rounds twice:
-//! `alone`, with the other device idle, and `loaded`, with the other device at its own part on
-//! another region at the same time and nothing between the two ordered. The ratio is to `alone`:
-//! it is the stricter one, for it counts against pontoon what two busy cores of one machine take
-//! from each other.
+//! The devices of `bench handoff`, their kernels, and one batch handed over.
 
 use std::{
-    io::Write,
     ops::Range,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use pontoon::{
-    cpu::{Context, CpuDevice, CpuQueue, CpuSpec, Kernel, Region},
+    cpu::{CpuDevice, CpuQueue, CpuSpec, Kernel, Region},
     hal::{Access, Accesses, Command, CommandOf, Device, Engine, Memory, Queue, SubmitError},
     signal::{Bound, Host, Nanos, Os, Rank, Seq},
 };
 
-use super::{
-    BenchError, Options,
-    pin::CpuPair,
-    print, print_ratio, skip,
+use super::{CHUNKS, Way};
+use crate::bench::{
+    BenchError,
     work::{checksum, fill},
 };
-use crate::figures::{Printer, Samples, Unit};
 
-const CHUNKS: usize = 64;
 const CHUNK_WORDS: usize = (1 << 20) / 8;
 const CHUNK_BYTES: usize = CHUNK_WORDS * 8;
 const BATCH_BYTES: usize = CHUNKS * CHUNK_BYTES;
 const CHECKSUM_BYTES: usize = 8;
-/// How long the unrelated queue is busy, in producing times.
-const UNRELATED: [u32; 4] = [0, 1, 2, 4];
 /// The kernels in which the unrelated queue spends that time.
 const UNRELATED_KERNELS: u32 = 4;
 /// Different contents, so that a batch left over from a round before is noticed.
 const SEEDS: u64 = 5;
 /// The longest that anything here may take before the measurement gives up.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Device,
-    Lock,
-    Signals,
-}
-
-const WAYS: [Way; 3] = [Way::Device, Way::Lock, Way::Signals];
-
-impl Way {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Device => "device",
-            Self::Lock => "lock",
-            Self::Signals => "signals",
-        }
-    }
-}
-
-/// The ways in the order of `round`: each is first, second and last equally often.
-fn order(round: usize) -> impl Iterator<Item = usize> {
-    (0..WAYS.len()).map(move |offset| (round + offset) % WAYS.len())
-}
-
-/// How many rounds, and how long after the start no further one begins.
-struct Rounds {
-    least: usize,
-    most: usize,
-    time: Duration,
-}
-
-fn rounds(options: &Options) -> Rounds {
-    if options.quick {
-        Rounds { least: 3, most: 5, time: Duration::from_secs(6) }
-    } else {
-        Rounds { least: 7, most: 21, time: Duration::from_secs(18) }
-    }
-}
-
-/// Milliseconds of `chunks` chunks handed over with full overlap, of parts in milliseconds.
-fn ideal(produce: f64, consume: f64, chunks: usize) -> f64 {
-    produce.max(consume) + produce.min(consume) / chunks as f64
-}
-
-pub(super) fn run<W: Write>(options: &Options, printer: &mut Printer<W>) -> Result<(), BenchError> {
-    let mut rig = Rig::open()?;
-    let measured = measure(&mut rig, &rounds(options))?;
-    for (index, unrelated) in UNRELATED.into_iter().enumerate() {
-        for (way, samples) in WAYS.into_iter().zip(&measured.ways[index]) {
-            let name = format!("handoff/{}/unrelated{unrelated}", way.name());
-            print(printer, name, Unit::Ms, samples)?;
-        }
-    }
-    print(printer, "handoff/produce/alone", Unit::Ms, &measured.produce_alone)?;
-    print(printer, "handoff/consume/alone", Unit::Ms, &measured.consume_alone)?;
-    print(printer, "handoff/ideal/alone", Unit::Ms, &measured.ideal_alone)?;
-    print(printer, "handoff/ideal/loaded", Unit::Ms, &measured.ideal_loaded)?;
-    if CpuPair::usable()?.is_none() {
-        let why = "producing and consuming overlap on two CPUs only; this process may use one";
-        return skip(printer, "handoff/ratio", why);
-    }
-    let [quiet, _, twice, _] = &measured.ways;
-    let [_, lock, signals] = quiet;
-    print_ratio(printer, "handoff/ratio/ideal", signals, &measured.ideal_alone)?;
-    print_ratio(printer, "handoff/ratio/ideal/loaded", signals, &measured.ideal_loaded)?;
-    print_ratio(printer, "handoff/ratio/lock", lock, signals)?;
-    let [device, _, signals] = twice;
-    print_ratio(printer, "handoff/ratio/device", device, signals)
-}
-
-/// Milliseconds of every round.
-#[derive(Default)]
-struct Measured {
-    /// By the index in [`UNRELATED`], then by that in [`WAYS`].
-    ways: [[Samples; WAYS.len()]; UNRELATED.len()],
-    produce_alone: Samples,
-    consume_alone: Samples,
-    ideal_alone: Samples,
-    ideal_loaded: Samples,
-}
-
-fn measure(rig: &mut Rig, rounds: &Rounds) -> Result<Measured, BenchError> {
-    let mut measured = Measured::default();
-    // The first run of each way touches what is new; the parts tell how long to be busy for.
-    for way in WAYS {
-        rig.hand_over(way, Duration::ZERO)?;
-    }
-    // What producing takes, as far as is known: how long to be busy for.
-    let mut producing = Samples::default();
-    for _ in 0..3 {
-        producing.push(rig.produce()?)?;
-        rig.consume()?;
-    }
-    let started = Instant::now();
-    for round in 0..rounds.most {
-        if round >= rounds.least && started.elapsed() > rounds.time {
-            break;
-        }
-        let (p, c) = (rig.produce()?, rig.consume()?);
-        measured.produce_alone.push(p)?;
-        producing.push(p)?;
-        let produce = producing.figure("", Unit::Ms).map_or(1.0, |figure| figure.median);
-        let produce = Duration::from_secs_f64(produce / 1e3);
-        measured.consume_alone.push(c)?;
-        measured.ideal_alone.push(ideal(p, c, CHUNKS))?;
-        let (p, c) = rig.both()?;
-        measured.ideal_loaded.push(ideal(p, c, CHUNKS))?;
-        for (index, unrelated) in UNRELATED.into_iter().enumerate() {
-            for way in order(round) {
-                let ms = rig.hand_over(WAYS[way], produce * unrelated)?;
-                measured.ways[index][way].push(ms)?;
-            }
-        }
-    }
-    Ok(measured)
-}
-
-/// The batch of the `lock` way.
-struct Locked {
-    words: Vec<u64>,
-    /// Chunks written in this run.
-    written: usize,
-}
+/// What the mutex of the `lock` way has: chunks written in this run.
+type Written = usize;
 
 /// Two devices, their queues and what they work on.
-struct Rig {
+pub(super) struct Rig {
     a: CpuDevice,
     /// Kept open: its queue is.
     _b: CpuDevice,
@@ -192,7 +45,7 @@ struct Rig {
     other: Region,
     other_seed: u64,
     checksums: Region,
-    locked: Arc<(Mutex<Locked>, Condvar)>,
+    locked: Arc<(Mutex<Written>, Condvar)>,
     kernels: Kernels,
     /// By seed, then by chunk.
     expected: Vec<Vec<u64>>,
@@ -203,12 +56,14 @@ struct Kernels {
     produce: Kernel,
     consume: Kernel,
     produce_locked: Kernel,
+    announce_locked: Kernel,
+    await_locked: Kernel,
     consume_locked: Kernel,
     sleep: Kernel,
 }
 
 impl Rig {
-    fn open() -> Result<Self, BenchError> {
+    pub(super) fn open() -> Result<Self, BenchError> {
         let a = CpuDevice::open(Rank(0), CpuSpec { units: 2, depth: 256, ..CpuSpec::default() })?;
         let b = CpuDevice::open(Rank(1), CpuSpec { units: 1, depth: 256, ..CpuSpec::default() })?;
         let producer = a.open_queue(Engine::Compute, "producer")?;
@@ -216,8 +71,7 @@ impl Rig {
         let consumer = b.open_queue(Engine::Compute, "consumer")?;
         let (batch, other) = (a.allocate(BATCH_BYTES)?, a.allocate(BATCH_BYTES)?);
         let checksums = b.allocate(CHUNKS * CHECKSUM_BYTES)?;
-        let words = vec![1; CHUNKS * CHUNK_WORDS];
-        let locked = Arc::new((Mutex::new(Locked { words, written: 0 }), Condvar::new()));
+        let locked = Arc::new((Mutex::new(0), Condvar::new()));
         let kernels = Kernels::over(&locked);
         let mut rig = Self {
             a,
@@ -241,9 +95,9 @@ impl Rig {
     }
 
     /// One batch handed over: milliseconds from the first command until all is consumed.
-    fn hand_over(&mut self, way: Way, unrelated: Duration) -> Result<f64, BenchError> {
+    pub(super) fn hand_over(&mut self, way: Way, unrelated: Duration) -> Result<f64, BenchError> {
         let seed = self.next_seed();
-        lock(&self.locked.0).written = 0;
+        *lock(&self.locked.0) = 0;
         let batch = self.batch.clone();
         let mut busy = None;
         if !unrelated.is_zero() {
@@ -262,7 +116,7 @@ impl Rig {
                 wait(&self.consumer, done)?;
             }
             Way::Lock => {
-                let done = self.submit_locked(seed)?;
+                let done = self.submit_locked(&batch, seed)?;
                 wait(&self.consumer, done)?;
             }
             Way::Signals => {
@@ -281,7 +135,7 @@ impl Rig {
     }
 
     /// The producing alone, in milliseconds.
-    fn produce(&mut self) -> Result<f64, BenchError> {
+    pub(super) fn produce(&mut self) -> Result<f64, BenchError> {
         let seed = self.next_seed();
         let batch = self.batch.clone();
         let start = Os.now();
@@ -291,7 +145,7 @@ impl Rig {
     }
 
     /// The consuming alone of what was produced last, in milliseconds.
-    fn consume(&mut self) -> Result<f64, BenchError> {
+    pub(super) fn consume(&mut self) -> Result<f64, BenchError> {
         let batch = self.batch.clone();
         let start = Os.now();
         let done = self.submit_consuming(&batch, None)?;
@@ -303,7 +157,7 @@ impl Rig {
 
     /// Producing and consuming at once, of regions that have nothing to do with each other: the
     /// milliseconds of each.
-    fn both(&mut self) -> Result<(f64, f64), BenchError> {
+    pub(super) fn both(&mut self) -> Result<(f64, f64), BenchError> {
         let seed = self.next_seed();
         let (batch, other) = (self.batch.clone(), self.other.clone());
         let start = Os.now();
@@ -349,17 +203,21 @@ impl Rig {
         Ok(done)
     }
 
-    fn submit_locked(&mut self, seed: u64) -> Result<Seq, BenchError> {
+    fn submit_locked(&mut self, batch: &Region, seed: u64) -> Result<Seq, BenchError> {
         let mut done = self.consumer.submitted();
-        for chunk in 0..CHUNKS as u64 {
-            let command = launch("produce", &self.kernels.produce_locked, [], [seed, chunk]);
-            submit(&mut self.producer, command)?;
+        for chunk in 0..CHUNKS {
+            let access = Access::write(batch, bytes(chunk));
+            let kernel = &self.kernels.produce_locked;
+            submit(&mut self.producer, launch("produce", kernel, [access], [seed, chunk as u64]))?;
+            let announce = launch("announce", &self.kernels.announce_locked, [], [chunk as u64]);
+            submit(&mut self.producer, announce)?;
         }
         for chunk in 0..CHUNKS {
-            let accesses = [self.checksum_of(chunk)];
-            let kernel = &self.kernels.consume_locked;
-            let command = launch("consume", kernel, accesses, [chunk as u64]);
-            done = submit(&mut self.consumer, command)?;
+            let wait = launch("await", &self.kernels.await_locked, [], [chunk as u64]);
+            submit(&mut self.consumer, wait)?;
+            let accesses = [Access::read(batch, bytes(chunk)), self.checksum_of(chunk)];
+            let consume = launch("consume", &self.kernels.consume_locked, accesses, []);
+            done = submit(&mut self.consumer, consume)?;
         }
         Ok(done)
     }
@@ -384,7 +242,7 @@ impl Rig {
 }
 
 impl Kernels {
-    fn over(locked: &Arc<(Mutex<Locked>, Condvar)>) -> Self {
+    fn over(locked: &Arc<(Mutex<Written>, Condvar)>) -> Self {
         let produce = Kernel::new(|context| {
             let (seed, chunk) = (context.argument(0), context.argument(1));
             fill(context.write(0), seed, chunk * CHUNK_WORDS as u64);
@@ -395,27 +253,41 @@ impl Kernels {
         });
         let shared = Arc::clone(locked);
         let produce_locked = Kernel::new(move |context| {
-            let (seed, chunk) = (context.argument(0), context.argument(1) as usize);
-            let mut batch = lock(&shared.0);
-            let words = &mut batch.words[chunk * CHUNK_WORDS..(chunk + 1) * CHUNK_WORDS];
-            fill(words, seed, (chunk * CHUNK_WORDS) as u64);
-            batch.written = chunk + 1;
-            drop(batch);
+            let (seed, chunk) = (context.argument(0), context.argument(1));
+            let held = lock(&shared.0);
+            fill(context.write(0), seed, chunk * CHUNK_WORDS as u64);
+            drop(held);
+        });
+        let shared = Arc::clone(locked);
+        let announce_locked = Kernel::new(move |context| {
+            *lock(&shared.0) = context.argument(0) as usize + 1;
             shared.1.notify_one();
         });
         let shared = Arc::clone(locked);
-        let consume_locked = Kernel::new(move |context: &mut Context<'_>| {
+        let await_locked = Kernel::new(move |context| {
             let chunk = context.argument(0) as usize;
-            let missing = |batch: &mut Locked| batch.written <= chunk;
-            let batch = shared.1.wait_timeout_while(lock(&shared.0), PATIENCE, missing);
-            let (batch, waited) = batch.unwrap_or_else(PoisonError::into_inner);
+            let missing = |written: &mut Written| *written <= chunk;
+            let written = shared.1.wait_timeout_while(lock(&shared.0), PATIENCE, missing);
+            let waited = written.unwrap_or_else(PoisonError::into_inner).1;
             assert!(!waited.timed_out(), "chunk {chunk} was not written in {PATIENCE:?}");
-            let sum = checksum(&batch.words[chunk * CHUNK_WORDS..(chunk + 1) * CHUNK_WORDS]);
-            drop(batch);
-            context.write(0)[0] = sum;
+        });
+        let shared = Arc::clone(locked);
+        let consume_locked = Kernel::new(move |context| {
+            let held = lock(&shared.0);
+            let sum = checksum(context.read(0));
+            drop(held);
+            context.write(1)[0] = sum;
         });
         let sleep = Kernel::new(|context| thread::sleep(Duration::from_nanos(context.argument(0))));
-        Self { produce, consume, produce_locked, consume_locked, sleep }
+        Self {
+            produce,
+            consume,
+            produce_locked,
+            announce_locked,
+            await_locked,
+            consume_locked,
+            sleep,
+        }
     }
 }
 
@@ -469,30 +341,14 @@ fn ms(time: Nanos) -> f64 {
 }
 
 /// A kernel that panicked in the lock has faulted its queue, which is reported.
-fn lock(mutex: &Mutex<Locked>) -> MutexGuard<'_, Locked> {
+fn lock(mutex: &Mutex<Written>) -> MutexGuard<'_, Written> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::WAYS;
     use super::*;
-
-    #[test]
-    fn the_ideal_is_the_longer_part_and_one_chunk_of_the_shorter() {
-        assert_eq!(ideal(64.0, 32.0, 64), 64.5);
-        assert_eq!(ideal(32.0, 64.0, 64), 64.5);
-        assert_eq!(ideal(10.0, 10.0, 1), 20.0, "one chunk cannot overlap");
-    }
-
-    #[test]
-    fn each_way_has_each_place_equally_often() {
-        for place in 0..WAYS.len() {
-            let mut ways: Vec<usize> =
-                (0..WAYS.len()).map(|round| order(round).nth(place).expect("a way")).collect();
-            ways.sort_unstable();
-            assert_eq!(ways, [0, 1, 2]);
-        }
-    }
 
     #[test]
     fn every_way_delivers_what_was_produced() {
