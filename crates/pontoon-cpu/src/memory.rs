@@ -51,7 +51,8 @@ pub(crate) struct Holder {
     pub(crate) device: Option<Rank>,
 }
 
-const HOST: Holder = Holder { label: "an access", device: None };
+/// The host, in an access of its own.
+pub(crate) const HOST: Holder = Holder { label: "an access", device: None };
 
 impl Region {
     pub(crate) fn allocate(

@@ -155,13 +155,14 @@ impl<'s> Watch<'s> {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use pontoon_hal::{Command, Engine, Queue};
+    use pontoon_hal::{Access, Cause, Command, Engine, Mode, Queue, RegionId};
     use pontoon_signal::{Bound, Load, Rank, Seq};
 
     use super::{Unit, Watch};
     use crate::{
         device::{Shared, new_signal},
         kernel::Kernel,
+        memory::{HOST, Region},
         queue::{self, CpuQueue, Look, Number},
     };
 
@@ -275,6 +276,29 @@ mod tests {
         assert_eq!(watch.waits.len(), 3, "changes, an arrival and a wait");
         for (waiter, _) in &watch.waits {
             assert_eq!(waiter.load(), Load::CompareSwap);
+        }
+    }
+
+    /// M3: while the host has bytes, a command that starts and needs them is the one that fails.
+    #[test]
+    fn a_command_that_starts_during_a_host_access_meets_a_hazard() {
+        let shared = shared();
+        let region = Region::allocate(RegionId(7), Rank(1), 64).unwrap();
+        for (mode, refused) in [(Mode::Write, true), (Mode::Read, false)] {
+            let mut queue = queue(&shared, 1);
+            let access = Access { memory: region.clone(), range: 0..4, mode: Mode::Read };
+            let (label, kernel) = ("k", Kernel::new(|_| {}));
+            let (accesses, arguments) = ([access].into_iter().collect(), Default::default());
+            queue.submit(Command::Launch { label, kernel, accesses, arguments }).unwrap();
+            let host = region.borrow(0..64, mode, HOST).unwrap();
+            let mut unit = Unit::new(&shared, Engine::Compute, 0);
+            unit.run_lane(queue.lane(), &mut Watch::new(&shared));
+            drop(host);
+            match queue.fault().map(|fault| fault.cause) {
+                Some(Cause::Hazard(hazard)) => assert!(refused && hazard.on.is_none()),
+                None => assert!(!refused, "the host was writing"),
+                Some(other) => panic!("{other:?}"),
+            }
         }
     }
 }

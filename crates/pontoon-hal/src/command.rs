@@ -99,7 +99,8 @@ pub enum Command<M, K> {
         /// Where it has to get.
         target: Seq,
         /// How long it may take, counted from when the command is the queue's next. Only the
-        /// deadline counts: a device polls at its own pace.
+        /// deadline counts: a device polls at its own pace. A time-out is noticed when a unit looks
+        /// at the queue, so long kernels on all units can delay it by as much as they last.
         bound: Bound,
     },
 }

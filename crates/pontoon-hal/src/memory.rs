@@ -12,7 +12,10 @@ use crate::Hazard;
 /// - M1: a new region is zeroed, begins on a page boundary, and every page has been touched.
 /// - M2: its size and address do not change.
 /// - M3: a host access that overlaps a running command's access, where either writes, is refused
-///   with a [`Hazard`] and does nothing. It never waits.
+///   with a [`Hazard`] and does nothing. It never waits. It has the bytes as a command has them: a
+///   command that starts meanwhile and overlaps it, where either writes, fails with a hazard (Q6),
+///   and its queue with it. So the host keeps away from bytes that a submitted command uses, until
+///   it has acquired that command's completion.
 /// - M4: clones name the same memory.
 pub trait Memory: Clone + Send + Sync + 'static {
     /// The size in bytes.
@@ -24,14 +27,16 @@ pub trait Memory: Clone + Send + Sync + 'static {
     /// The device it was allocated on.
     fn device(&self) -> Rank;
 
-    /// Copies `into.len()` bytes from `offset` on to the host.
+    /// Copies `into.len()` bytes from `offset` on to the host. A command that starts meanwhile and writes these
+    /// bytes fails with a hazard (M3).
     ///
     /// # Errors
     ///
     /// [`HostAccessError`]; nothing was copied.
     fn host_read(&self, offset: usize, into: &mut [u8]) -> Result<(), HostAccessError>;
 
-    /// Copies `from` into the region, from `offset` on.
+    /// Copies `from` into the region, from `offset` on. A command that starts meanwhile and writes these
+    /// bytes fails with a hazard (M3).
     ///
     /// # Errors
     ///

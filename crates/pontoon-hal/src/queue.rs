@@ -16,13 +16,15 @@ use crate::{Command, Fault, FaultCell, Memory};
 /// - Q3: what a command wrote is readable by whoever acquired its completion, on every device
 ///   and on the host.
 /// - Q4: a wait command holds back the commands after it until its signal is reached, and no
-///   other queue. A wait that fails is a fault.
+///   other queue. A wait that fails is a fault. That its bound is used up is noticed when a unit
+///   looks at the queue: while long kernels have all units, it is as late as the first of them to
+///   end.
 /// - Q5: after a fault nothing of the queue runs or completes any more, its signal is ended with
 ///   [`Fault::ending`], and `submit` returns the fault. The fault is readable by whoever saw the
 ///   ending. Other queues of the device go on, except after `DeviceLost`.
 /// - Q6: a kernel reaches the bytes its command declared and nothing else. Two commands that run
 ///   at the same time never reach common bytes of which one writes: the second fails with a
-///   hazard before it starts.
+///   hazard before it starts. A host access counts as one that runs, however short it is (M3).
 /// - Q7: dropping the queue waits for nothing. What was submitted still runs; then the signal ends.
 pub trait Queue: Send {
     /// The device's memory.

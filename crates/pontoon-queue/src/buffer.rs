@@ -56,6 +56,9 @@ impl<M: Memory, T: Pod> Buffer<M, T> {
 
     /// Copies `from` into the buffer, from element `at` on. Never waits.
     ///
+    /// A command that starts meanwhile and uses these elements fails with a hazard, and its queue
+    /// stops: wait first for what was submitted to them.
+    ///
     /// # Errors
     ///
     /// [`HostAccessError`] if it would not fit, or a running command has the elements.
@@ -65,6 +68,9 @@ impl<M: Memory, T: Pod> Buffer<M, T> {
 
     /// Copies elements from `at` on to the host. Never waits.
     ///
+    /// A command that starts meanwhile and writes these elements fails with a hazard, and its queue
+    /// stops: wait first for what was submitted to write them.
+    ///
     /// # Errors
     ///
     /// As for [`host_write`](Self::host_write).
@@ -73,6 +79,9 @@ impl<M: Memory, T: Pod> Buffer<M, T> {
     }
 
     /// Copies all elements to the host. Never waits.
+    ///
+    /// A command that starts meanwhile and writes any of them fails with a hazard, as with
+    /// [`host_read`](Self::host_read).
     ///
     /// # Errors
     ///
