@@ -88,8 +88,17 @@ fn exit<E: Error>(result: Result<(), E>) -> ExitCode {
 }
 
 fn fail(error: &dyn Error, status: u8) -> ExitCode {
-    eprintln!("error: {error}");
+    eprintln!("error: {}", on_one_line(&error.to_string()));
     ExitCode::from(status)
+}
+
+/// Names of files may hold anything; a message is one line and moves no cursor.
+fn on_one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    line
 }
 
 /// Help goes out as it is; a mistake becomes one line.
@@ -107,6 +116,6 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     let what = text.split("\n\n").next().unwrap_or("error: bad arguments");
     let line: Vec<_> = what.split_whitespace().collect();
-    eprintln!("{} (see --help)", line.join(" "));
+    eprintln!("{} (see --help)", on_one_line(&line.join(" ")));
     ExitCode::from(BAD_INPUT)
 }

@@ -21,7 +21,7 @@ use pontoon::signal::{
 };
 
 use super::{
-    BenchError, Options, Rounds, print, print_ratio,
+    BenchError, Options, Rounds, print, print_ratio, spawn,
     work::{checksum, fill},
 };
 use crate::figures::{Printer, Samples, Unit};
@@ -138,13 +138,15 @@ fn by_signals(producers: usize, batches: usize) -> Result<u64, BenchError> {
     let pairs = (0..producers).map(|_| DoubleBuffer::new((0..BUFFERS).map(|_| new_batch())));
     let (writers, readers): (Vec<_>, Vec<_>) = pairs.unzip();
     thread::scope(|scope| {
-        let threads: Vec<_> = writers
+        let threads: Result<Vec<_>, _> = writers
             .into_iter()
             .enumerate()
             .map(|(producer, writer)| {
-                scope.spawn(move || produce(writer, share(producer, producers, batches), bound))
+                spawn(scope, move || produce(writer, share(producer, producers, batches), bound))
             })
             .collect();
+        // Without them the readers are dropped, which ends the waits of those that started.
+        let threads = threads?;
         let sum = consume(readers, batches, bound);
         for thread in threads {
             // If the consumer gave up, the producers did so for that reason.
@@ -254,9 +256,9 @@ impl Bounded {
 fn by_lock(producers: usize, batches: usize) -> Result<u64, BenchError> {
     let queue = &Bounded::new(BUFFERS * producers);
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..producers)
+        let threads: Result<Vec<_>, _> = (0..producers)
             .map(|producer| {
-                scope.spawn(move || {
+                spawn(scope, move || {
                     for number in share(producer, producers, batches) {
                         let mut batch = queue.take_free()?;
                         fill(&mut batch, number, 0);
@@ -266,6 +268,7 @@ fn by_lock(producers: usize, batches: usize) -> Result<u64, BenchError> {
                 })
             })
             .collect();
+        let threads = threads?;
         let mut sum = Some(0u64);
         for _ in 0..batches {
             let batch = queue.take_filled();

@@ -17,6 +17,7 @@ mod work;
 use std::{
     error, fmt, io,
     io::Write,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -191,6 +192,19 @@ from! {
     OpenQueueError => OpenQueue,
     RatioError => Ratio,
     WaitError => Wait,
+}
+
+/// Starts a thread of `scope`.
+///
+/// # Errors
+///
+/// The system gives none; a bare `scope.spawn` would panic.
+pub(crate) fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<thread::ScopedJoinHandle<'scope, T>, BenchError> {
+    let started = thread::Builder::new().spawn_scoped(scope, work);
+    started.map_err(|error| BenchError::System { call: "starting a thread", error })
 }
 
 /// Prints a figure of `samples`.

@@ -9,6 +9,7 @@ use super::{
     pin::{CpuPair, pin_to},
     pingpong::{SHAPE, Side},
     process::{Peer, Task},
+    spawn,
 };
 
 /// Runs `ping` and `echo` in two threads, one on each CPU. Gives what `ping` measured.
@@ -25,12 +26,12 @@ pub(crate) fn between_threads<T: Send>(
     let (mut near, mut far) = (Side::claim(&table, 0)?, Side::claim(&table, 1)?);
     thread::scope(|scope| {
         // A side that fails drops its lines, which ends the other's waits at once.
-        let echoing = scope.spawn(move || {
+        let echoing = spawn(scope, move || {
             pin_to(cpus.far)?;
             echo(&mut far)?;
             far.leave();
             Ok(())
-        });
+        })?;
         let measured = on_a_thread(cpus.near, move || ping(&mut near));
         let echoed = echoing.join().map_err(|_| BenchError::Panicked)?;
         first_failure(measured, echoed)
@@ -72,7 +73,7 @@ fn on_a_thread<T: Send>(
     work: impl FnOnce() -> Result<T, BenchError> + Send,
 ) -> Result<T, BenchError> {
     thread::scope(|scope| {
-        let working = scope.spawn(move || pin_to(cpu).and_then(|()| work()));
+        let working = spawn(scope, move || pin_to(cpu).and_then(|()| work()))?;
         working.join().map_err(|_| BenchError::Panicked)?
     })
 }

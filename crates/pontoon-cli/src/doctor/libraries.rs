@@ -136,7 +136,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 /// What `ldconfig -p` prints; `None` if there is none or it does not answer in time.
 fn cache_list() -> Option<String> {
     let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
+    // Where no thread is to be had, the folders alone have to do.
+    let asking = thread::Builder::new().spawn(move || {
         let list =
             ["/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig"].into_iter().find_map(|program| {
                 Command::new(program)
@@ -149,6 +150,7 @@ fn cache_list() -> Option<String> {
         // The receiver may have stopped waiting.
         let _ = sender.send(list);
     });
+    asking.ok()?;
     let output = receiver.recv_timeout(LIST_TIMEOUT).ok()??;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -34,6 +34,8 @@ pub(crate) enum TrainError {
     Fence(FenceError),
     /// A device did not finish what it had.
     Synchronize { device: Rank, error: WaitError },
+    /// The system gave no thread.
+    Thread(std::io::Error),
     /// Another device's thread failed first; its error is the one to show.
     Elsewhere,
     /// A device's thread waited too long for another.
@@ -93,6 +95,9 @@ impl fmt::Display for TrainError {
             Self::Fence(error) => error.fmt(f),
             Self::Synchronize { device, error } => {
                 write!(f, "device-wide synchronise of device {device}: {error}")
+            }
+            Self::Thread(error) => {
+                write!(f, "no thread for a device's host: {error}; see ulimit -u")
             }
             Self::Elsewhere => f.write_str("another device's thread failed"),
             Self::Turn(turn) => turn.fmt(f),

@@ -102,6 +102,9 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
     let job = Job::open(options.devices, Arc::clone(&train), settings, &plan)?;
 
     let progress = Progress::new(plan.steps());
+    if let Some(inject) = options.inject {
+        progress.warn(&format!("injected: {}", inject.what(options.devices - 1)));
+    }
     let (bound, inject) = (options.bound.unwrap_or_else(tuned), options.inject);
     let run = Run { job: &job, plan: &plan, bound, inject, progress: &progress };
     let started = Instant::now();

@@ -47,7 +47,7 @@ pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
             .iter_mut()
             .map(|lane| {
                 let root = root.take();
-                scope.spawn(move || {
+                let started = thread::Builder::new().spawn_scoped(scope, move || {
                     let mut waits = HostWaits::default();
                     let outcome = train(run, lane, root, turns, &mut waits);
                     if outcome.is_err() {
@@ -55,15 +55,26 @@ pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
                         turns.changed.notify_all();
                     }
                     (outcome, waits)
+                });
+                started.inspect_err(|_| {
+                    lock(&turns.count).failed = true;
+                    turns.changed.notify_all();
                 })
             })
             .collect();
-        threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
+        threads.into_iter().map(|thread| thread.map(thread::ScopedJoinHandle::join)).collect()
     });
     let mut failures = Vec::new();
     for outcome in outcomes {
-        // A thread that panicked has said so; the others failed waiting for it.
-        let Ok((outcome, times)) = outcome else { continue };
+        let (outcome, times) = match outcome {
+            Ok(Ok(ended)) => ended,
+            // A thread that panicked has said so; the others failed waiting for it.
+            Ok(Err(_)) => continue,
+            Err(error) => {
+                failures.push(TrainError::Thread(error));
+                continue;
+            }
+        };
         waits.merge(&times);
         failures.extend(outcome.err());
     }

@@ -41,6 +41,17 @@ pub(crate) enum Inject {
     SlowProducer,
 }
 
+impl Inject {
+    /// What it does to device `last`.
+    pub(super) fn what(self, last: u32) -> String {
+        match self {
+            Self::DropFence => format!("device {last} normalises without waiting for its copy"),
+            Self::KillProducer => format!("device {last} dies half-way"),
+            Self::SlowProducer => format!("device {last} is slow over three of its gradients"),
+        }
+    }
+}
+
 /// What a way is given to run.
 pub(super) struct Run<'r> {
     pub(super) job: &'r Job,
