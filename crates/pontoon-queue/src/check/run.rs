@@ -286,13 +286,14 @@ impl<'a> Run<'a> {
         };
         let group: Vec<_> =
             self.together[&id].iter().copied().filter(|&member| !self.done[member]).collect();
-        let ready = |&member: &usize| {
-            let at_head = self.program.entries[member]
-                .submission()
-                .is_some_and(|(queue, _)| self.head(queue) == Some(member));
-            at_head && (self.forced[member] || self.waits_hold(member))
-        };
-        group.iter().all(ready).then_some(group)
+        group.iter().all(|&member| self.ready(member)).then_some(group)
+    }
+
+    /// Whether a command is at the head of its FIFO and its own waits hold.
+    pub(super) fn ready(&self, at: usize) -> bool {
+        let submission = self.program.entries[at].submission();
+        submission.is_some_and(|(queue, _)| self.head(queue) == Some(at))
+            && (self.forced[at] || self.waits_hold(at))
     }
 
     fn start(&mut self, group: Vec<usize>) {

@@ -159,9 +159,10 @@ fn needs(run: &Run<'_>, left: &[usize], at: usize) -> Vec<usize> {
         };
         needs.extend(left.iter().filter(signals));
     }
+    // A rank that has come to the head waits there: it is not what the others wait for.
     if let Some(id) = entry.work().and_then(|work| work.collective) {
         let others = run.together[&id].iter();
-        needs.extend(others.filter(|&&other| other != at && !run.done[other]));
+        needs.extend(others.filter(|&&other| other != at && !run.done[other] && !run.ready(other)));
     }
     if run.submitted[at] || standing == Some(at) {
         needs.extend(reached(run, at));
