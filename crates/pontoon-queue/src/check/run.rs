@@ -32,6 +32,8 @@ pub(super) struct Met {
     pub(super) unlock: Option<usize>,
     /// Its number within its thread or its queue.
     pub(super) number: usize,
+    /// Its number among all submissions.
+    turn: usize,
     came: bool,
 }
 
@@ -55,6 +57,7 @@ pub(super) struct Run<'a> {
     /// Waits that are taken for satisfied.
     mended: BTreeSet<(usize, SemaphoreId)>,
     ran: Vec<usize>,
+    turns: usize,
     threads: Vec<Vec<usize>>,
     next: Vec<usize>,
     fifo_of: Vec<usize>,
@@ -99,6 +102,7 @@ impl<'a> Run<'a> {
             forced: vec![false; count],
             mended: BTreeSet::new(),
             ran: vec![0; program.queues.len()],
+            turns: 0,
             next: vec![0; threads.len()],
             threads,
             fifo_of,
@@ -240,6 +244,8 @@ impl<'a> Run<'a> {
         self.steps.push(Step::Submit(at));
         let met = &mut self.met[at];
         met.number = self.given[queue.0].len();
+        met.turn = self.turns;
+        self.turns += 1;
         met.queues = self.partners[queue.0]
             .iter()
             .map(|&partner| (partner, self.given[partner.0].len()))
@@ -261,16 +267,15 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Of the commands that can start, the one that was submitted first does, and so on.
     fn run_devices(&mut self) {
-        let mut moved = true;
-        while moved {
-            moved = false;
-            for fifo in 0..self.fifos.len() {
-                while let Some(&head) = self.fifos[fifo].front() {
-                    let Some(group) = self.startable(head) else { break };
-                    self.start(group);
-                    moved = true;
-                }
+        loop {
+            let heads = self.fifos.iter().filter_map(|fifo| fifo.front().copied());
+            let groups =
+                heads.filter_map(|head| Some((self.met[head].turn, self.startable(head)?)));
+            match groups.min() {
+                Some((_, group)) => self.start(group),
+                None => return,
             }
         }
     }
