@@ -159,7 +159,7 @@ mod tests {
         ];
         prop_oneof![
             any::<u8>().prop_map(Change::Byte),
-            prop::sample::select(&words[..]).prop_map(Change::Insert),
+            prop::sample::select(words.to_vec()).prop_map(Change::Insert),
             (1..40_usize).prop_map(Change::Cut),
             (1..60_usize).prop_map(Change::Swap),
         ]

@@ -191,9 +191,8 @@ fn cycles(world: &World<'_>, left: &[usize]) -> Vec<Vec<usize>> {
     for middle in 0..count {
         for from in 0..count {
             if reach[from][middle] {
-                for to in 0..count {
-                    reach[from][to] |= reach[middle][to];
-                }
+                let more = reach[middle].clone();
+                reach[from].iter_mut().zip(more).for_each(|(to, more)| *to |= more);
             }
         }
     }

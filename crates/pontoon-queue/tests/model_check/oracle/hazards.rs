@@ -126,7 +126,8 @@ impl<'a, 'b> Events<'a, 'b> {
         // What has not run has no events that anything is ordered by.
         let known = |edge: &(usize, usize)| {
             let ok = |node: usize| {
-                node % 3 == 0 && program.entries[node / 3].submission().is_some() || ran(node / 3)
+                node.is_multiple_of(3) && program.entries[node / 3].submission().is_some()
+                    || ran(node / 3)
             };
             ok(edge.0) && ok(edge.1)
         };
@@ -275,10 +276,7 @@ impl<'a, 'b> Events<'a, 'b> {
             return Some(HazardKind::UseAfterFree);
         }
         let conflict = mine.iter().any(|a| {
-            theirs.iter().any(|b| match (a.0, b.0) {
-                (Mode::Read, Mode::Read) | (Mode::Atomic, Mode::Atomic) => false,
-                _ => true,
-            })
+            theirs.iter().any(|b| a.0 != b.0 || matches!(a.0, Mode::Write | Mode::ReadWrite))
         });
         if !conflict || !self.world.done[first] || !self.world.done[second] {
             return None;
