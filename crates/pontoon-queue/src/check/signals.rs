@@ -4,6 +4,8 @@
 //! after it, the signals that need not come after the wait's start cannot raise the value to n.
 //! So the signals that must are closed downwards: what must come before one of them must too.
 
+use std::collections::BTreeMap;
+
 use super::{
     order::Order,
     program::{Raise, SemaphoreId},
@@ -64,16 +66,14 @@ impl<'a> Signals<'a> {
                 .copied()
                 .filter(|&(at, _)| !order.starts_before(wait, at))
                 .collect();
-            // From the last: what a signal that must is after need not be tried.
-            let mut musts: Vec<usize> = Vec::new();
-            for &(at, _) in may.iter().rev() {
-                let known = order.ends_before(at, wait)
-                    || musts.iter().any(|&must| must == at || order.ends_before(at, must));
-                if !known && self.most(semaphore, &may, at, order) < value {
-                    musts.push(at);
-                }
+            for line in self.lines_of(&may) {
+                let known = |at| order.ends_before(at, wait);
+                let must = |&at: &usize| known(at) || self.most(semaphore, &may, at, order) < value;
+                // By G1 those that must are the first ones of a line.
+                let count = line.partition_point(must);
+                let last = count.checked_sub(1).map(|last| line[last]);
+                found.extend(last.filter(|&at| !known(at)).map(|at| (wait, at)));
             }
-            found.extend(musts.into_iter().map(|must| (wait, must)));
         }
         let any = !found.is_empty();
         for (wait, must) in found {
@@ -94,7 +94,11 @@ impl<'a> Signals<'a> {
             .iter()
             .filter(|&&(at, _)| at != without && !order.ends_before(without, at))
             .collect();
+        let adds = rest.iter().any(|(_, raise)| matches!(raise, Raise::By(_)));
         let sum = |after: Option<(usize, usize)>| {
+            if !adds {
+                return 0;
+            }
             let raises = rest.iter().enumerate().filter(|&(place, &&(at, _))| {
                 after.is_none_or(|(set_place, set)| {
                     if at == set { place > set_place } else { !order.ends_before(at, set) }
@@ -113,26 +117,44 @@ impl<'a> Signals<'a> {
         sets.max().unwrap_or(0).max(initial.saturating_add(sum(None)))
     }
 
-    /// Where all signals of a semaphore are made one after the other, by one thread or one in-order
-    /// queue, the first that reaches the value is the one, and nothing needs to be known for that.
-    fn learn_lines(&mut self) {
-        let entries = &self.run.program.entries;
-        let line = |at: usize| match entries[at].submission() {
+    /// The signals by who makes them, each list in the order in which they must come; one that need
+    /// not come before or after the others is alone.
+    fn lines_of(&self, signals: &[(usize, Raise)]) -> Vec<Vec<usize>> {
+        let mut lines = BTreeMap::<_, Vec<_>>::new();
+        let mut alone = Vec::new();
+        for &(at, _) in signals {
+            match self.line(at) {
+                Some(line) => lines.entry(line).or_default().push(at),
+                None => alone.push(vec![at]),
+            }
+        }
+        lines.into_values().chain(alone).collect()
+    }
+
+    /// The in-order queue or the thread that makes a signal.
+    fn line(&self, at: usize) -> Option<(bool, usize)> {
+        let entry = &self.run.program.entries[at];
+        match entry.submission() {
             Some((queue, _)) => {
                 (!self.run.program.queues[queue.0].launch_order).then_some((true, queue.0))
             }
-            None => Some((false, entries[at].thread.0)),
-        };
+            None => Some((false, entry.thread.0)),
+        }
+    }
+
+    /// Where all signals of a semaphore are made one after the other, by one thread or one in-order
+    /// queue, the first that reaches the value is the one, and nothing needs to be known for that.
+    fn learn_lines(&mut self) {
         let reached: Vec<Option<Vec<(u64, usize)>>> = self
             .raises
             .iter()
             .enumerate()
             .map(|(semaphore, raises)| {
-                let first = line(raises.first()?.0)?;
+                let first = self.line(raises.first()?.0)?;
                 let mut value = self.run.program.semaphores[semaphore].initial;
                 let reach = |&(at, raise): &(usize, Raise)| {
                     value = Raise::of(raise, value);
-                    (line(at) == Some(first)).then_some((value, at))
+                    (self.line(at) == Some(first)).then_some((value, at))
                 };
                 raises.iter().map(reach).collect()
             })
