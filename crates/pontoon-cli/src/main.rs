@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod check;
 mod doctor;
 mod duration;
 mod figures;
@@ -39,6 +40,7 @@ enum Command {
         #[arg(long)]
         quick: bool,
     },
+    Check(check::Options),
     /// Measures how long waits take here, and chooses bounds for them.
     Tune(tune::Args),
     /// Tells what this machine has, what each part is for and how to get what is missing.
@@ -72,6 +74,14 @@ fn main() -> ExitCode {
             match bench::run(which, &bench::Options { quick }, &mut printer) {
                 Err(BenchError::Output(error)) => exit(closed_pipe_is_no_fault(Err(error))),
                 other => exit(other),
+            }
+        }
+        Command::Check(options) => {
+            let mut status = ExitCode::SUCCESS;
+            let result = check::run(&options, &mut io::stdout().lock()).map(|it| status = it);
+            match closed_pipe_is_no_fault(result) {
+                Ok(()) => status,
+                error => exit(error),
             }
         }
         Command::Tune(args) => exit(tune::run(&args, &mut io::stdout().lock())),

@@ -2,7 +2,8 @@
 //!
 //! A [`Stream`] submits commands to one queue of a device; a [`Fence`] is a position of its
 //! completions, which any other stream, of any device, can be made to wait for, and the host too.
-//! A [`Buffer`] is a region seen as elements of one type.
+//! A [`Buffer`] is a region seen as elements of one type. [`check`](mod@check) tells of a
+//! program whether its accesses are ordered and whether it ends.
 //!
 //! ```
 //! use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
@@ -28,9 +29,14 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
+pub mod check;
+mod clock;
 mod fence;
+mod intervals;
 mod stream;
 
 pub use buffer::Buffer;
+pub use clock::{Axis, Clock};
 pub use fence::{Fence, FenceError};
+pub use intervals::Intervals;
 pub use stream::{Stream, StreamError};
