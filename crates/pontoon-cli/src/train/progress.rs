@@ -19,7 +19,7 @@ impl Progress {
             ProgressDrawTarget::hidden()
         };
         let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
-        let template = "{bar:40} step {pos} of {len}{msg}, {eta} left";
+        let template = "{bar:20} step {pos} of {len}{msg}, {eta} left";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
