@@ -1,16 +1,8 @@
 //! Claiming, joining and leaving a line under loom.
 #![cfg(pontoon_loom)]
 
+#[macro_use]
 mod models;
-
-macro_rules! models {
-    ($($name:ident)*) => { $(
-        #[test]
-        fn $name() {
-            models::run(stringify!($name));
-        }
-    )* };
-}
 
 models! {
     a_successor_goes_on

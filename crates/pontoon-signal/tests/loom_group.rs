@@ -1,16 +1,8 @@
 //! Groups, barriers and buffers under loom.
 #![cfg(pontoon_loom)]
 
+#[macro_use]
 mod models;
-
-macro_rules! models {
-    ($($name:ident)*) => { $(
-        #[test]
-        fn $name() {
-            models::run(stringify!($name));
-        }
-    )* };
-}
 
 models! {
     wait_all_hands_over_both

@@ -1,16 +1,8 @@
 //! One line under loom: handing over, adding, ending, tracing.
 #![cfg(pontoon_loom)]
 
+#[macro_use]
 mod models;
-
-macro_rules! models {
-    ($($name:ident)*) => { $(
-        #[test]
-        fn $name() {
-            models::run(stringify!($name));
-        }
-    )* };
-}
 
 models! {
     raw_memory_is_handed_over

@@ -1,16 +1,8 @@
 //! Sleeping and waking under loom.
 #![cfg(pontoon_loom)]
 
+#[macro_use]
 mod models;
-
-macro_rules! models {
-    ($($name:ident)*) => { $(
-        #[test]
-        fn $name() {
-            models::run(stringify!($name));
-        }
-    )* };
-}
 
 models! {
     a_sleeper_is_woken

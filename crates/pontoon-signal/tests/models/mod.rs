@@ -30,6 +30,17 @@ pub(crate) fn run(name: &str) {
     model();
 }
 
+/// A test for each of the models named.
+#[allow(unused_macros, reason = "weakened.rs runs them from the list")]
+macro_rules! models {
+    ($($name:ident)*) => { $(
+        #[test]
+        fn $name() {
+            models::run(stringify!($name));
+        }
+    )* };
+}
+
 const SLOT: SlotId = SlotId::new(0, 0);
 
 /// Checks every execution with at most `preemptions` switches away from a thread that could have
