@@ -70,7 +70,7 @@ impl<'a> Order<'a> {
     }
 
     /// The axis and the number of an entry's end.
-    pub(super) fn end(&self, at: usize) -> (Axis, u32) {
+    pub(super) fn end(&self, at: usize) -> (Axis, u64) {
         let entry = &self.run.program.entries[at];
         let axis = match entry.submission() {
             Some((queue, _)) => self.ends_axis(queue),
@@ -124,8 +124,8 @@ impl<'a> Order<'a> {
         }
     }
 
-    fn number(&self, at: usize) -> u32 {
-        index(self.run.met[at].number)
+    fn number(&self, at: usize) -> u64 {
+        event(self.run.met[at].number)
     }
 
     fn starts_axis(&self, queue: QueueId) -> Axis {
@@ -174,7 +174,7 @@ impl<'a> Order<'a> {
             self.join_waits(&mut clock, at, signals);
             let Some((queue, _)) = self.run.program.entries[at].submission() else { continue };
             let number = self.run.met[at].number;
-            clock.advance(self.starts_axis(queue), index(number + 1));
+            clock.advance(self.starts_axis(queue), event(number + 1));
             // What does not come by this queue's own order is visible to all classes.
             let mut visible = clock.clone();
             if let Some(&before) =
@@ -226,10 +226,10 @@ impl<'a> Order<'a> {
             }
         }
         if barrier.is_some() {
-            clock.advance(self.ends_axis(queue), index(number + 1));
+            clock.advance(self.ends_axis(queue), event(number + 1));
         }
         if barrier == Some(true) {
-            visible.advance(self.ends_axis(queue), index(number + 1));
+            visible.advance(self.ends_axis(queue), event(number + 1));
         }
     }
 
@@ -242,7 +242,7 @@ impl<'a> Order<'a> {
             self.run.given[queue.0].get(last).and_then(|&at| self.starts[at].as_ref())
         {
             clock.join(started);
-            clock.advance(self.ends_axis(queue), index(count));
+            clock.advance(self.ends_axis(queue), event(count));
         }
     }
 
@@ -300,7 +300,12 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Entries are fewer than 2^32 (`validate.rs`), so that no number of one is cut here.
+/// Each axis has a place in every clock, so memory ends long before this is cut.
 fn index(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Entries are fewer than 2^32 (`validate.rs`), so that this is never cut.
+fn event(number: usize) -> u64 {
+    number as u64
 }
