@@ -1,153 +1,153 @@
 //! Something for every byte of an allocation, kept by runs of bytes that have the same.
+//!
+//! Runs that became equal are merged late. A pattern of updates that comes again would otherwise
+//! have its cuts taken away each time and made again; as it is, it finds them and only looks.
 
-use std::{collections::BTreeMap, ops::Range};
+mod few;
+mod many;
+#[cfg(test)]
+mod tests;
+
+use std::{mem, ops::Range};
+
+use few::Few;
+use many::Many;
 
 /// A value for every byte of `0..size`.
 ///
 /// Used whole it stays one cell, and an update is O(1). Otherwise an update of a range is
-/// O(log n + k) for n runs, of which k are touched.
+/// O(log n + k) for n runs, of which k are touched; what merging costs is paid by the cuts that made
+/// it due. An update that begins and ends where runs do allocates nothing.
+///
+/// Invariant R2: after an update there are no more runs than `limit`, which is a constant or twice
+/// what the last merge left and a constant. Neighbours may be equal until the next merge.
+///
+/// ```
+/// use pontoon_queue::Intervals;
+///
+/// let mut writers = Intervals::<u32>::new(100);
+/// writers.update(0..100, |_, writer| *writer = 1);
+/// writers.update(50..60, |_, writer| *writer = 2);
+/// let mut seen = Vec::new();
+/// writers.update(0..55, |bytes, writer| seen.push((bytes, *writer)));
+/// assert_eq!(seen, [(0..50, 1), (50..55, 2)]);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Intervals<T> {
     size: u64,
     cells: Cells<T>,
+    /// With how many runs the next merge is due.
+    limit: usize,
+    /// How many updates in a row were of all bytes, while there were runs.
+    wholes: u32,
 }
 
 #[derive(Clone, Debug)]
 enum Cells<T> {
     Whole(T),
-    /// Each run by its first byte; it lasts to the next one's.
-    ///
-    /// Invariant R1: there is a run from byte 0, and neighbours differ.
-    Runs(BTreeMap<u64, T>),
+    Few(Few<T>),
+    Many(Many<T>),
 }
+
+/// Most runs of a [`Few`]: with more, a cut in the vectors costs what one in the tree does.
+const FEW: usize = 64;
+
+/// After so many updates in a row of all bytes they are taken to go on so, and runs that are all
+/// equal become one cell: a buffer filled by parts and then used whole is again O(1).
+const PATIENCE: u32 = 64;
 
 impl<T: Clone + Default + PartialEq> Intervals<T> {
     /// The same default for all bytes.
     #[must_use]
     pub fn new(size: u64) -> Self {
-        Self { size, cells: Cells::Whole(T::default()) }
+        Self { size, cells: Cells::Whole(T::default()), limit: FEW, wholes: 0 }
     }
 
-    /// How many runs there are.
+    /// How many runs are kept. Neighbours among them may be equal, but not after [`compact`].
+    ///
+    /// [`compact`]: Self::compact
     #[must_use]
     pub fn runs(&self) -> usize {
         match &self.cells {
             Cells::Whole(_) => 1,
-            Cells::Runs(runs) => runs.len(),
+            Cells::Few(few) => few.len(),
+            Cells::Many(many) => many.len(),
         }
     }
 
     /// Lets `change` see and change each run of `range`, cut to it, in order of the bytes.
     ///
-    /// Bytes past the size do not exist and are left out.
+    /// Bytes past the size do not exist and are left out. Successive runs may be equal.
+    #[inline]
     pub fn update(&mut self, range: Range<u64>, mut change: impl FnMut(Range<u64>, &mut T)) {
         let range = range.start..range.end.min(self.size);
         if range.is_empty() {
             return;
         }
+        match &mut self.cells {
+            Cells::Whole(value) if range == (0..self.size) => change(range, value),
+            _ => self.update_runs(range, change),
+        }
+    }
+
+    /// Makes neighbours one where they are equal, and one cell of them if all are.
+    pub fn compact(&mut self) {
+        self.merge();
+        self.join_whole();
+    }
+
+    fn update_runs(&mut self, range: Range<u64>, change: impl FnMut(Range<u64>, &mut T)) {
         if let Cells::Whole(value) = &mut self.cells {
-            if range == (0..self.size) {
-                change(range, value);
+            self.cells = Cells::Few(Few::of(mem::take(value)));
+        }
+        self.wholes = if range == (0..self.size) { self.wholes + 1 } else { 0 };
+        match &mut self.cells {
+            Cells::Few(few) => few.update(self.size, range, change),
+            Cells::Many(many) => many.update(self.size, range, change),
+            Cells::Whole(_) => unreachable!("runs were made of it"),
+        }
+        if self.wholes == PATIENCE {
+            self.wholes = 0;
+            self.join_whole();
+        } else if self.runs() > self.limit {
+            self.merge();
+        }
+    }
+
+    /// Makes one cell of all runs if they are equal.
+    #[cold]
+    fn join_whole(&mut self) {
+        let one = match &mut self.cells {
+            Cells::Whole(_) => return,
+            Cells::Few(few) => few.same(),
+            Cells::Many(many) => many.same(),
+        };
+        if let Some(value) = one {
+            self.cells = Cells::Whole(mem::take(value));
+            self.limit = FEW;
+        }
+    }
+
+    /// Makes neighbours one where they are equal, and keeps what is left as suits its number.
+    ///
+    /// A representation is left for another only with room for many cuts until that is left again.
+    #[cold]
+    fn merge(&mut self) {
+        let few = match mem::replace(&mut self.cells, Cells::Whole(T::default())) {
+            Cells::Whole(value) => {
+                self.cells = Cells::Whole(value);
                 return;
             }
-            self.cells = Cells::Runs(BTreeMap::from([(0, value.clone())]));
-        }
-        let Cells::Runs(runs) = &mut self.cells else { return };
-        cut(runs, range.start);
-        if range.end < self.size {
-            cut(runs, range.end);
-        }
-        let mut touched = runs.range_mut(range.clone()).peekable();
-        while let Some((&start, value)) = touched.next() {
-            let end = touched.peek().map_or(range.end, |(next, _)| **next);
-            change(start..end, value);
-        }
-        self.merge(range);
-    }
-
-    /// Restores R1 after the runs of `range` changed.
-    fn merge(&mut self, range: Range<u64>) {
-        let Cells::Runs(runs) = &mut self.cells else { return };
-        let before = runs.range(..range.start).next_back().map(|(&start, _)| start);
-        let mut same = Vec::new();
-        let mut last: Option<&T> = None;
-        for (&start, value) in runs.range(before.unwrap_or(0)..=range.end) {
-            if last == Some(value) {
-                same.push(start);
+            Cells::Few(mut few) => {
+                few.merge();
+                few
             }
-            last = Some(value);
-        }
-        for start in same {
-            runs.remove(&start);
-        }
-        if runs.len() == 1
-            && let Some((_, value)) = runs.pop_first()
-        {
-            self.cells = Cells::Whole(value);
-        }
-    }
-}
-
-/// Makes a run begin at `at`.
-fn cut<T: Clone>(runs: &mut BTreeMap<u64, T>, at: u64) {
-    if let Some((&start, value)) = runs.range(..=at).next_back()
-        && start < at
-    {
-        let value = value.clone();
-        runs.insert(at, value);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn all(map: &mut Intervals<u8>) -> Vec<(Range<u64>, u8)> {
-        let mut runs = Vec::new();
-        let mut copy = map.clone();
-        copy.update(0..u64::MAX, |range, value| runs.push((range, *value)));
-        runs
-    }
-
-    #[test]
-    fn used_whole_it_is_one_cell() {
-        let mut map = Intervals::<u8>::new(100);
-        map.update(0..100, |range, value| {
-            assert_eq!(range, 0..100);
-            *value = 7;
-        });
-        assert!(matches!(map.cells, Cells::Whole(7)));
-    }
-
-    #[test]
-    fn a_part_is_cut_out_and_merges_again() {
-        let mut map = Intervals::<u8>::new(100);
-        map.update(10..20, |_, value| *value = 1);
-        assert_eq!(all(&mut map), [(0..10, 0), (10..20, 1), (20..100, 0)]);
-        map.update(15..30, |_, value| *value = 1);
-        assert_eq!(all(&mut map), [(0..10, 0), (10..30, 1), (30..100, 0)]);
-        map.update(10..30, |_, value| *value = 0);
-        assert!(matches!(map.cells, Cells::Whole(0)));
-    }
-
-    #[test]
-    fn it_does_what_a_value_for_each_byte_does() {
-        let mut map = Intervals::<u8>::new(64);
-        let mut bytes = [0_u8; 64];
-        let mut seed = 1_u64;
-        for _ in 0..2000 {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888);
-            let (a, b) = ((seed >> 33) % 65, (seed >> 43) % 65);
-            let (range, add) = (a.min(b)..a.max(b), (seed >> 60) as u8 % 3);
-            map.update(range.clone(), |_, value| *value = (*value + add) % 4);
-            for byte in &mut bytes[range.start as usize..range.end as usize] {
-                *byte = (*byte + add) % 4;
-            }
-            let runs = all(&mut map);
-            assert!(runs.windows(2).all(|two| two[0].1 != two[1].1), "{runs:?}");
-            for (range, value) in runs {
-                assert!(range.clone().all(|at| bytes[at as usize] == value), "{range:?}");
-            }
-        }
+            Cells::Many(many) => Few::merged(many.into_runs(), FEW),
+        };
+        (self.limit, self.cells) = if few.len() <= FEW / 2 {
+            (FEW, Cells::Few(few))
+        } else {
+            (2 * few.len() + FEW, Cells::Many(Many::of(few.into_runs())))
+        };
     }
 }
