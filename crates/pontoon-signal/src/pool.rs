@@ -88,6 +88,7 @@ impl<H: Host> LinePool<H> {
     ///
     /// If `lines` is 0, or more than memory can hold.
     pub fn on(host: H, first: SlotId, lines: u32, start: Seq) -> Self {
+        assert!(lines > 0, "a pool needs at least one line");
         assert!(u64::from(lines) <= CLOSED, "a pool has at most 2^32 - 2 lines, not {lines}");
         let shape = TableShape::new(1, lines).first_rank(first.producer).starting_at(start);
         let table = SignalTable::in_process_on(host, shape);
