@@ -33,10 +33,14 @@ pub mod check;
 mod clock;
 mod fence;
 mod intervals;
+mod pool;
 mod stream;
 
 pub use buffer::Buffer;
 pub use clock::{Axis, Clock};
 pub use fence::{Fence, FenceError};
 pub use intervals::Intervals;
+pub use pool::{
+    Completer, CreateError, FencePool, LeakReport, LeakSite, Outstanding, PoolReport, PoolSpec,
+};
 pub use stream::{Stream, StreamError};

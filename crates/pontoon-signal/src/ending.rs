@@ -33,6 +33,9 @@ impl Reason {
     /// The greatest code that fits the abort word (24 bits).
     pub const MAX: u32 = (1 << 24) - 1;
 
+    /// Why a line of a pool ended whose [`Lease`](crate::Lease) was dropped: code 2^24 - 2.
+    pub const DROPPED: Self = Self(Self::MAX - 1);
+
     /// The reason `code`, or `None` if it needs more than 24 bits.
     pub const fn new(code: u32) -> Option<Self> {
         if code <= Self::MAX { Some(Self(code)) } else { None }

@@ -15,7 +15,10 @@ pub struct Found {
     pub wanted: Seq,
     /// Who publishes there; `None` if nobody has claimed it.
     pub producer: Option<Producer>,
-    /// How long before the wait ended the last publish was; `None` if there was none.
+    /// How many publishes there were, over all generations of the producer.
+    pub publishes: u64,
+    /// How long before the wait ended the last publish was; `None` if there was none, or if its
+    /// time was not noted, as that of a [`Lease`](crate::Lease) is not.
     pub last_published: Option<Nanos>,
 }
 
@@ -95,7 +98,13 @@ impl fmt::Display for Found {
             (Some(ago), Some(producer)) => {
                 write!(f, "last published {ago} ago by pid {}", producer.pid)
             }
-            (None, Some(producer)) => write!(f, "never published by pid {}", producer.pid),
+            (None, Some(producer)) if self.publishes == 0 => {
+                write!(f, "never published by pid {}", producer.pid)
+            }
+            (None, Some(producer)) => {
+                let (times, pid) = (self.publishes, producer.pid);
+                write!(f, "published {times} times by pid {pid}, which notes no time")
+            }
             (_, None) => f.write_str("and nobody has claimed it"),
         }
     }
@@ -105,6 +114,9 @@ impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TimedOut { at, waited, .. } => write!(f, "waited {waited} for {at}"),
+            Self::Aborted { at, reason: Reason::DROPPED, .. } => {
+                write!(f, "what should complete it was dropped; waited for {at}")
+            }
             Self::Aborted { at, reason, by } => {
                 write!(f, "rank {by} aborted (reason {}) the wait for {at}", reason.get())
             }

@@ -33,6 +33,7 @@ mod map;
 mod nanos;
 mod park;
 mod payload;
+mod pool;
 mod publisher;
 mod seq;
 #[doc(hidden)]
@@ -63,6 +64,7 @@ pub use line::{LINE_BYTES, Load, Producer, SignalLine};
 pub use map::SharedMap;
 pub use nanos::Nanos;
 pub use payload::{NotAnnounced, Payload, Promise};
+pub use pool::{Lease, LinePool};
 pub use publisher::{BehindCounter, ClaimError, Publisher, SharedPublisher};
 pub use seq::Seq;
 pub use system::SystemError;

@@ -2,7 +2,9 @@
 
 use core::fmt;
 
-use crate::{Ending, Host, Os, Producer, Rank, Seq, SlotId, line::Claim, table::LineRef};
+use crate::{
+    Ending, Host, Os, Producer, Rank, Seq, SignalLine, SlotId, line::Claim, table::LineRef,
+};
 
 /// The one producer of a slot.
 ///
@@ -181,7 +183,7 @@ impl<H: Host> Drop for SharedPublisher<H> {
     }
 }
 
-fn claim(line: &LineRef, slot: SlotId, claim: Claim) -> Result<(), ClaimError> {
+pub(crate) fn claim(line: &SignalLine, slot: SlotId, claim: Claim) -> Result<(), ClaimError> {
     #[cfg(not(pontoon_loom))]
     let pid = rustix::process::getpid().as_raw_pid().cast_unsigned();
     #[cfg(pontoon_loom)]

@@ -92,7 +92,7 @@ impl SignalTable {
         // SAFETY: the map is new and at least one line long; nobody else has it yet.
         unsafe { map.base().cast::<Header>().write(shape.header()) };
         let table = Self::in_map(map, shape, shape.trace > 0);
-        for line in table.lines.iter() {
+        for line in table.lines.as_slice() {
             line.start_at(shape.start);
         }
         Ok(table)
@@ -214,7 +214,7 @@ impl<H: Host> SignalTable<H> {
 
     /// Ends every slot of the table.
     pub fn end_all(&self, ending: Ending) {
-        for line in self.lines.iter() {
+        for line in self.lines.as_slice() {
             if line.end(ending) {
                 line.park.notify();
             }
@@ -225,6 +225,22 @@ impl<H: Host> SignalTable<H> {
     /// room. Empty if this process does not trace it.
     pub fn time_points(&self) -> (Vec<TimePoints>, u64) {
         self.lines.trace.as_ref().map_or_else(Default::default, Trace::read)
+    }
+
+    /// Line `index` in the order of memory: row after row.
+    ///
+    /// # Panics
+    ///
+    /// If the table has no such line.
+    #[inline]
+    pub(crate) fn line_at(&self, index: u32) -> &SignalLine {
+        &self.lines.as_slice()[index as usize]
+    }
+
+    /// The handle of line `index`, under the name `id`.
+    pub(crate) fn slot_at(&self, index: u32, id: SlotId) -> Slot<H> {
+        let line = NonNull::from(self.line_at(index));
+        Slot::new(LineRef { line, lines: Arc::clone(&self.lines) }, id, self.host.clone())
     }
 
     /// The bare line, for comparisons with a protocol-free ping-pong.
@@ -255,10 +271,11 @@ impl Drop for Lines {
 }
 
 impl Lines {
-    fn iter(&self) -> impl Iterator<Item = &SignalLine> {
+    #[inline]
+    fn as_slice(&self) -> &[SignalLine] {
         let count = self.shape.lines();
         // SAFETY: T1, all of these are lines, and `self` keeps them.
-        unsafe { core::slice::from_raw_parts(self.first.as_ptr(), count) }.iter()
+        unsafe { core::slice::from_raw_parts(self.first.as_ptr(), count) }
     }
 }
 

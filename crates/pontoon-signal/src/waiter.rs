@@ -192,6 +192,7 @@ impl<H: Host> Waiter<H> {
             found: self.line.value(self.load),
             wanted,
             producer: self.line.producer(),
+            publishes: self.line.publishes(),
             last_published: self.line.last_publish().map(|at| now.since(at)),
         }
     }

@@ -2,7 +2,7 @@
 #![cfg(not(pontoon_loom))]
 
 use pontoon_signal::{
-    Barrier, Bound, DoubleBuffer, Rank, Seq, SignalTable, SlotId, TableShape, Turn, Wait,
+    Barrier, Bound, DoubleBuffer, LinePool, Rank, Seq, SignalTable, SlotId, TableShape, Turn, Wait,
     WaitError, wait_all, wait_any, wait_in_order, wait_quorum,
 };
 use std::{
@@ -86,6 +86,43 @@ fn a_dropped_table_gives_all_back() {
         drop(DoubleBuffer::new([vec![1], vec![2]]));
     });
     assert_eq!(FREES.with(Cell::get) - frees, allocations);
+}
+
+#[test]
+fn a_dropped_pool_gives_all_back_with_its_last_lease() {
+    let frees = FREES.with(Cell::get);
+    let (allocations, ()) = allocations(|| {
+        let mut pool = LinePool::new(Rank(0), 6);
+        let [done, free, late, failed, ended] = [(); 5].map(|()| pool.take().unwrap());
+        let slot = ended.slot();
+        drop(pool.take().unwrap());
+        done.complete();
+        pool.take().unwrap().complete();
+        free.complete();
+        drop(pool);
+        late.complete();
+        drop((failed, ended));
+        drop(slot);
+    });
+    assert!(allocations > 0);
+    assert_eq!(FREES.with(Cell::get) - frees, allocations);
+}
+
+#[test]
+fn leases() {
+    let mut pool = LinePool::new(Rank(0), 3);
+    none(|| {
+        for _ in 0..10 {
+            let leases = [(); 3].map(|()| pool.take().unwrap());
+            assert!(pool.take().is_none());
+            for lease in leases {
+                let (slot, target) = (lease.slot(), lease.target());
+                lease.complete();
+                slot.uncounted_waiter().wait_ge_bounded(target, patient()).unwrap().acq_fence();
+            }
+        }
+        drop(pool.take().unwrap());
+    });
 }
 
 #[test]

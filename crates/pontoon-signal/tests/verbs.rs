@@ -97,6 +97,7 @@ fn a_time_out_has_all_that_is_known() {
             found: start,
             wanted: start + 1,
             producer: None,
+            publishes: 0,
             last_published: None,
         };
         assert_eq!(at, expected);
@@ -118,18 +119,25 @@ fn errors_say_who_what_and_how_far() {
     let producer = Some(Producer { rank: Rank(3), generation: 2, pid: 7123 });
     let (found, wanted) = (Seq::new(41), Seq::new(42));
     let last_published = Some(Nanos(4_800_000));
-    let at = Found { slot: SLOT, found, wanted, producer, last_published };
+    let at = Found { slot: SLOT, found, wanted, producer, publishes: 1, last_published };
     let timed_out = WaitError::TimedOut { at, waited: Nanos(5_000_000), polls: 9 };
     assert_eq!(
         timed_out.to_string(),
         "waited 5.0 ms for producer 3 slot 2 to reach 42; it is at 41, last published 4.8 ms ago \
          by pid 7123"
     );
-    let never = Found { last_published: None, ..at };
+    let never = Found { publishes: 0, last_published: None, ..at };
     assert_eq!(
         WaitError::PeerDead { at: never, rank: Rank(3) }.to_string(),
         "producer 3 is dead; waited for producer 3 slot 2 to reach 42; it is at 41, never \
          published by pid 7123"
+    );
+    let unnoted = Found { publishes: 41, last_published: None, ..at };
+    let dropped = WaitError::Aborted { at: unnoted, reason: Reason::DROPPED, by: Rank(3) };
+    assert_eq!(
+        dropped.to_string(),
+        "what should complete it was dropped; waited for producer 3 slot 2 to reach 42; it is at \
+         41, published 41 times by pid 7123, which notes no time"
     );
     let unclaimed = Found { producer: None, ..never };
     assert_eq!(

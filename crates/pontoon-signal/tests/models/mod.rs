@@ -9,6 +9,7 @@ mod claim;
 mod group;
 mod line;
 mod park;
+mod pool;
 
 use loom::{cell::UnsafeCell, model::Builder};
 use pontoon_signal::{Bound, SignalTable, SlotId, TableShape};
@@ -20,7 +21,7 @@ pub(crate) type Model = (&'static str, fn());
 /// Every model.
 #[allow(dead_code, reason = "each loom_*.rs runs only its own")]
 pub(crate) fn all() -> impl Iterator<Item = &'static Model> {
-    [line::MODELS, claim::MODELS, park::MODELS, group::MODELS].into_iter().flatten()
+    [line::MODELS, claim::MODELS, park::MODELS, group::MODELS, pool::MODELS].into_iter().flatten()
 }
 
 /// Runs the model `name` of this process's list.
