@@ -3,7 +3,8 @@
 //! A [`Stream`] submits commands to one queue of a device; a [`Fence`] is a position of its
 //! completions, which any other stream, of any device, can be made to wait for, and the host too.
 //! A [`Buffer`] is a region seen as elements of one type. [`check`](mod@check) tells of a
-//! program whether its accesses are ordered and whether it ends.
+//! program whether its accesses are ordered and whether it ends; [`Acyclic`] refuses the wait that
+//! would close a circle.
 //!
 //! ```
 //! use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
@@ -28,6 +29,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod acyclic;
 mod buffer;
 pub mod check;
 mod clock;
@@ -36,6 +38,7 @@ mod intervals;
 mod pool;
 mod stream;
 
+pub use acyclic::{Acyclic, Cycle, Node, NodeRank};
 pub use buffer::Buffer;
 pub use clock::{Axis, Clock};
 pub use fence::{Fence, FenceError};
