@@ -83,6 +83,8 @@ pub mod fault_reason {
     pub const PANICKED: Reason = Reason::small(3);
     /// A link failed that the queue waited over.
     pub const LINK: Reason = Reason::small(4);
+    /// What it waited for will never be submitted.
+    pub const ABANDONED: Reason = Reason::small(5);
 
     /// What a queue's ending with `reason` means; `None` if it is no fault of a queue.
     pub fn meaning(reason: Reason) -> Option<&'static str> {
@@ -91,6 +93,7 @@ pub mod fault_reason {
             HAZARD => Some("a command met a hazard"),
             PANICKED => Some("a kernel panicked"),
             LINK => Some("a link failed"),
+            ABANDONED => Some("what was waited for will never be submitted"),
             _ => None,
         }
     }

@@ -19,8 +19,8 @@ use many::Many;
 /// O(log n + k) for n runs, of which k are touched; what merging costs is paid by the cuts that made
 /// it due. An update that begins and ends where runs do allocates nothing.
 ///
-/// Invariant R2: after an update there are no more runs than `limit`, which is a constant and at most
-/// twice what the last merge left. Neighbours may be equal until the next merge.
+/// Invariant R2: after an update there are no more runs than `limit`, which is at most a constant more
+/// than twice what the last merge left. Neighbours may be equal until the next merge.
 ///
 /// ```
 /// use pontoon_queue::Intervals;
