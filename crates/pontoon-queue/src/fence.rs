@@ -1,20 +1,72 @@
 //! A position of a stream's completions.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use pontoon_hal::{Fault, FaultCell};
 use pontoon_signal::{Bound, Rank, Seq, Slot, WaitError};
+
+use crate::{Abandoned, Axis, Chain, Foreign, acyclic::Node};
 
 /// A position of a stream's completions: reached when everything submitted to the stream by then
 /// is complete. It never falls back, and it is a handle: clones are the same position.
 #[derive(Clone, Debug)]
 pub struct Fence {
+    at: At,
+    device: Rank,
+    stream: Arc<str>,
+}
+
+#[derive(Clone, Debug)]
+enum At {
+    Known(Point),
+    Late(Arc<Late>),
+}
+
+/// A counter and where it has to get.
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
     pub(crate) slot: Slot,
     pub(crate) target: Seq,
-    pub(crate) device: Rank,
-    pub(crate) stream: Arc<str>,
     /// Where the stream's queue says why it stopped; `None` for a bare signal.
     pub(crate) faults: Option<FaultCell>,
+    /// Where it is among the events of a session; `None` if it is of none.
+    pub(crate) place: Option<Place>,
+}
+
+/// The first `count` events of an axis of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) session: u32,
+    pub(crate) axis: Axis,
+    pub(crate) count: u64,
+}
+
+/// The position of a batch that no device has been given yet.
+#[derive(Debug)]
+pub(crate) struct Late {
+    pub(crate) session: u32,
+    /// The batch, in its session's graph.
+    pub(crate) node: Node,
+    /// Reached when the batch has been given to a device; fails if it never will be.
+    pub(crate) gate: Point,
+    /// Set before the gate is opened.
+    pub(crate) real: OnceLock<Point>,
+    /// Why it never will be, set before the gate fails.
+    pub(crate) why: OnceLock<Arc<Abandoned>>,
+}
+
+impl Late {
+    /// Refuses a session that it is not of.
+    pub(crate) fn of(&self, session: u32) -> Result<(), Foreign> {
+        if self.session == session {
+            return Ok(());
+        }
+        Err(Foreign { what: "fence of parked batch", index: 0, of: self.session, used_in: session })
+    }
 }
 
 impl Fence {
@@ -22,15 +74,32 @@ impl Fence {
     /// stream in errors.
     pub fn on(slot: Slot, target: Seq, name: &str) -> Self {
         let device = slot.id().producer;
-        Self { slot, target, device, stream: Arc::from(name), faults: None }
+        let point = Point { slot, target, faults: None, place: None };
+        Self { at: At::Known(point), device, stream: Arc::from(name) }
+    }
+
+    pub(crate) fn known(point: Point, device: Rank, stream: Arc<str>) -> Self {
+        Self { at: At::Known(point), device, stream }
+    }
+
+    pub(crate) fn late(late: Arc<Late>, device: Rank, stream: Arc<str>) -> Self {
+        Self { at: At::Late(late), device, stream }
     }
 
     /// The fence `completions` later on the same signal.
     pub fn later(&self, completions: u32) -> Self {
-        Self { target: self.target + completions, ..self.clone() }
+        let mut later = self.clone();
+        if let Some(point) = self.point() {
+            let target = point.target + completions;
+            later.at = At::Known(Point { target, place: None, ..point.clone() });
+        }
+        later
     }
 
     /// Waits on the host. What the commands before the fence wrote is then readable here.
+    ///
+    /// A session does not learn of it: wait by [`Session::wait`](crate::Session::wait) for what the
+    /// session has to know.
     ///
     /// # Errors
     ///
@@ -40,21 +109,37 @@ impl Fence {
     ///
     /// As long as `bound` allows.
     pub fn wait(&self, bound: Bound) -> Result<(), FenceError> {
-        let waiter = self.slot.uncounted_waiter();
-        let observed = waiter.wait_ge_bounded(self.target, bound);
-        observed.map_err(|error| self.failed(error))?.acq_fence();
-        Ok(())
+        let started = Instant::now();
+        let late = match &self.at {
+            At::Known(point) => return self.wait_for(point, bound),
+            At::Late(late) => late,
+        };
+        self.wait_for(&late.gate, bound)?;
+        match late.real.get() {
+            Some(point) => self.wait_for(point, bound.less(started.elapsed().into())),
+            None => Ok(()),
+        }
     }
 
-    /// Whether it is reached; if so, what the commands before it wrote is readable here.
+    /// Whether it is reached; if so, what the commands before it wrote is readable here. Makes no
+    /// system call.
     ///
     /// # Errors
     ///
     /// [`FenceError`] if the stream failed short of it.
     pub fn is_complete(&self) -> Result<bool, FenceError> {
-        let waiter = self.slot.uncounted_waiter();
-        let observed = waiter.try_wait(self.target).map_err(|error| self.failed(error))?;
-        Ok(observed.map(|observed| observed.acq_fence()).is_some())
+        let poll = |point: &Point| {
+            let waiter = point.slot.uncounted_waiter();
+            let observed = waiter.try_wait(point.target);
+            let observed = observed.map_err(|error| self.failed(point, error))?;
+            Ok(observed.map(|observed| observed.acq_fence()).is_some())
+        };
+        match (self.point(), self.gate()) {
+            (Some(point), _) => poll(point),
+            // The gate is polled for its failure: what it is of has not even begun.
+            (None, Some(late)) => poll(&late.gate).map(|_| false),
+            (None, None) => Ok(false),
+        }
     }
 
     /// The device whose stream it is of.
@@ -67,16 +152,49 @@ impl Fence {
         &self.stream
     }
 
-    /// The completion that reaches it.
-    pub fn target(&self) -> Seq {
-        self.target
+    /// The completion that reaches it; `None` while no device has been given what it is of.
+    pub fn target(&self) -> Option<Seq> {
+        self.point().map(|point| point.target)
     }
 
-    fn failed(&self, error: WaitError) -> FenceError {
+    /// The signal and the position, if a device has been given what it is of.
+    pub(crate) fn point(&self) -> Option<&Point> {
+        match &self.at {
+            At::Known(point) => Some(point),
+            At::Late(late) => late.real.get(),
+        }
+    }
+
+    /// The signal and the position of a fence that was never late.
+    pub(crate) fn into_point(self) -> Point {
+        match self.at {
+            At::Known(point) => point,
+            At::Late(late) => late.gate.clone(),
+        }
+    }
+
+    /// What it waits for while no device has been given what it is of.
+    pub(crate) fn gate(&self) -> Option<&Arc<Late>> {
+        match &self.at {
+            At::Known(_) => None,
+            At::Late(late) => Some(late),
+        }
+    }
+
+    fn wait_for(&self, point: &Point, bound: Bound) -> Result<(), FenceError> {
+        let waiter = point.slot.uncounted_waiter();
+        let observed = waiter.wait_ge_bounded(point.target, bound);
+        observed.map_err(|error| self.failed(point, error))?.acq_fence();
+        Ok(())
+    }
+
+    pub(crate) fn failed(&self, point: &Point, error: WaitError) -> FenceError {
         // A time-out is the waiter's; all else is the stream's, which knows why.
-        let fault = self.faults.as_ref().filter(|_| !error.is_timeout());
+        let fault = point.faults.as_ref().filter(|_| !error.is_timeout());
         let fault = fault.and_then(FaultCell::get).cloned();
-        FenceError { device: self.device, stream: Arc::clone(&self.stream), error, fault }
+        let (device, stream) = (self.device, Arc::clone(&self.stream));
+        let abandoned = self.gate().and_then(|late| late.why.get()).cloned();
+        FenceError { device, stream, error, fault, abandoned, chain: None }
     }
 }
 
@@ -91,14 +209,23 @@ pub struct FenceError {
     pub error: WaitError,
     /// Why the stream stopped, if it did: the command and the cause.
     pub fault: Option<Fault>,
+    /// Why what it stands for never ran, if a session gave it up.
+    pub abandoned: Option<Arc<Abandoned>>,
+    /// Who waited for whom when the time was up, if a session was asked.
+    pub chain: Option<Arc<Chain>>,
 }
 
 impl fmt::Display for FenceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, stream, error, fault } = self;
-        match fault {
-            Some(fault) => fault.fmt(f),
-            None => write!(f, "fence of device {device} stream {stream}: {error}"),
+        let Self { device, stream, error, fault, abandoned, chain } = self;
+        match (abandoned, fault) {
+            (Some(abandoned), _) => write!(f, "stream {stream} was given up: {}", abandoned.why)?,
+            (None, Some(fault)) => fault.fmt(f)?,
+            (None, None) => write!(f, "fence of device {device} stream {stream}: {error}")?,
+        }
+        match chain {
+            Some(chain) => write!(f, "; {chain}"),
+            None => Ok(()),
         }
     }
 }

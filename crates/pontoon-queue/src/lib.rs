@@ -30,20 +30,31 @@
 #![forbid(unsafe_code)]
 
 mod acyclic;
+mod batch;
 mod buffer;
 pub mod check;
 mod clock;
 mod fence;
 mod intervals;
+mod patience;
 mod pool;
+mod session;
 mod stream;
+mod tracker;
 
 pub use acyclic::{Acyclic, Cycle, Node, NodeRank};
+pub use batch::{Barrier, Batch, Malformed, OnFailure, Recorded, Sealed};
 pub use buffer::Buffer;
 pub use clock::{Axis, Clock};
 pub use fence::{Fence, FenceError};
 pub use intervals::Intervals;
+pub use patience::Patience;
 pub use pool::{
     Completer, CreateError, FencePool, LeakReport, LeakSite, Outstanding, PoolReport, PoolSpec,
+};
+pub use session::{
+    Abandoned, Chain, CollectiveId, Completed, Completion, Counts, Deadlock, Edges, EventId, Foreign,
+    HostError, Kind, Link, MissingEdge, Next, Pending, QueueId, QueueSpec, Refusal, Refused,
+    SemaphoreId, Session, Site, StreamId, Unrecorded, WaitFailure,
 };
 pub use stream::{Stream, StreamError};

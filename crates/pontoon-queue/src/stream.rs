@@ -8,7 +8,7 @@ use pontoon_hal::{
 };
 use pontoon_signal::{Bound, Rank, Seq};
 
-use crate::{Fence, FenceError};
+use crate::{Fence, FenceError, fence::Point};
 
 /// Submits commands to one queue of a device; they run in order.
 pub struct Stream<D: Device> {
@@ -97,12 +97,14 @@ impl<D: Device> Stream<D> {
     ///
     /// As [`launch`](Self::launch).
     pub fn wait(&mut self, fence: &Fence, bound: Bound) -> Result<(), StreamError> {
-        if fence.slot.is(self.queue.completions()) {
-            let is_submitted = self.queue.submitted().is_at_or_past(fence.target);
+        let late = "its batch is parked: no device has been given it";
+        let Some(point) = fence.point() else { return Err(self.malformed(late)) };
+        if point.slot.is(self.queue.completions()) {
+            let is_submitted = self.queue.submitted().is_at_or_past(point.target);
             let ahead = "it would wait for a later command of its own stream";
             return if is_submitted { Ok(()) } else { Err(self.malformed(ahead)) };
         }
-        let (slot, target) = (fence.slot.clone(), fence.target);
+        let (slot, target) = (point.slot.clone(), point.target);
         self.submit(Command::Wait { label: "wait", slot, target, bound })?;
         Ok(())
     }
@@ -128,9 +130,9 @@ impl<D: Device> Stream<D> {
     }
 
     fn fence_at(&self, target: Seq) -> Fence {
-        let (slot, stream) = (self.queue.completions().clone(), Arc::clone(&self.label));
-        let faults = Some(self.queue.faults().clone());
-        Fence { slot, target, device: self.device, stream, faults }
+        let (slot, faults) = (self.queue.completions().clone(), self.queue.faults().clone());
+        let point = Point { slot, target, faults: Some(faults), place: None };
+        Fence::known(point, self.device, Arc::clone(&self.label))
     }
 
     fn submit(&mut self, command: CommandOf<D::Queue>) -> Result<Fence, StreamError> {

@@ -14,7 +14,7 @@ use std::{fmt, panic::Location, sync::Arc};
 
 use pontoon_signal::{Ending, Host, Lease, LinePool, Nanos, Os, Rank, Reason, Seq, SlotId};
 
-use crate::Fence;
+use crate::{Fence, fence::Point};
 use sites::{SiteId, Sites};
 
 /// The size of a fence pool.
@@ -145,7 +145,8 @@ impl FencePool {
         self.counts.created += 1;
         let out = self.growths.iter().map(|growth| u64::from(growth.lines.outstanding())).sum();
         self.counts.high_water = self.counts.high_water.max(out);
-        let fence = Fence { slot, target, device: self.device, stream: name, faults: None };
+        let point = Point { slot, target, faults: None, place: None };
+        let fence = Fence::known(point, self.device, name);
         Ok((Completer { lease }, fence))
     }
 

@@ -1,0 +1,311 @@
+//! Commands that are recorded, sealed, and submitted together.
+
+use std::{fmt, marker::PhantomData, ops::Range};
+
+use pontoon_hal::{Access, Accesses, Arguments, Command, CommandOf, Device, Memory, Mode};
+
+use crate::{CollectiveId, EventId, Fence, SemaphoreId, StreamId};
+
+/// A batch that is being recorded.
+#[derive(Debug)]
+pub enum Recorded {}
+/// A batch that is complete and well-formed, and can be submitted.
+#[derive(Debug)]
+pub enum Sealed {}
+
+/// Commands for one stream, submitted together: all of them or none.
+///
+/// Recorded, then [sealed](Self::seal), then submitted; what cannot run does not seal. A batch that
+/// was refused comes back sealed.
+///
+/// ```
+/// # use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
+/// # use pontoon_hal::Engine;
+/// # use pontoon_queue::{Batch, Buffer, Patience, Session};
+/// # use pontoon_signal::Rank;
+/// # let device = CpuDevice::open(Rank(0), CpuSpec::default())?;
+/// let mut session = Session::auto();
+/// let stream = session.stream(&device, Engine::Compute, "work")?;
+/// let (from, to) = (Buffer::<_, u32>::allocate(&device, 4)?, Buffer::allocate(&device, 4)?);
+/// let one = Kernel::new(|kernel| kernel.write::<u32>(0).fill(1));
+///
+/// let mut batch = Batch::new();
+/// batch.launch("fill", &one, [from.write(..)], []);
+/// batch.copy("copy", from.read(..), to.write(..));
+/// let fence = session.submit(stream, batch.seal()?)?;
+/// session.wait(&fence, Patience::default())?;
+/// assert_eq!(session.to_vec(&to)?, [1; 4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use pontoon_cpu::{CpuDevice, CpuSpec};
+/// # use pontoon_hal::Engine;
+/// # use pontoon_queue::{Batch, Session};
+/// # use pontoon_signal::Rank;
+/// # let device = CpuDevice::open(Rank(0), CpuSpec::default()).unwrap();
+/// # let mut session = Session::auto();
+/// # let stream = session.stream(&device, Engine::Compute, "work").unwrap();
+/// session.submit(stream, Batch::new()); // not sealed: does not compile
+/// ```
+pub struct Batch<D: Device, S = Recorded> {
+    pub(crate) steps: Vec<StepOf<D>>,
+    pub(crate) on_failure: OnFailure<D::Memory>,
+    mistake: Option<Malformed>,
+    idempotent: bool,
+    state: PhantomData<fn() -> S>,
+}
+
+/// What a batch does, one after the other.
+#[derive(Clone, Debug)]
+pub(crate) enum Step<C> {
+    Work(C),
+    Wait(WaitFor),
+    Signal(SemaphoreId, u64),
+    Record(EventId),
+    Barrier(Barrier),
+    Collective(CollectiveId),
+}
+
+/// A step of a batch for the device `D`.
+pub(crate) type StepOf<D> = Step<CommandOf<<D as Device>::Queue>>;
+
+#[derive(Clone, Debug)]
+pub(crate) enum WaitFor {
+    Fence(Fence),
+    Semaphore(SemaphoreId, u64),
+    Event(EventId),
+}
+
+/// Orders what was submitted before it against what comes after it.
+#[derive(Clone, Debug)]
+pub enum Barrier {
+    /// Light: what the stream is given after it comes after all that these streams were given
+    /// before it.
+    Streams(Vec<StreamId>),
+    /// Global: every queue of the stream's device stops for it. For code that is being ported and
+    /// to be compared with; edges do better.
+    Device,
+}
+
+/// What becomes of a batch of which a command failed.
+#[derive(Clone, Debug)]
+pub enum OnFailure<M> {
+    /// It stays failed, with its cause; whoever waits for it fails with that as the root.
+    Error,
+    /// It is submitted again, up to so many times, each time with a new fence. For batches whose
+    /// commands are [idempotent](Batch::idempotent).
+    Retry(u32),
+    /// These bytes are given back what they held before the batch, and it stays failed.
+    Rollback(Vec<(M, Range<usize>)>),
+}
+
+impl<D: Device> Batch<D> {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::with_storage(Vec::new())
+    }
+
+    /// An empty batch that uses `steps` again.
+    pub(crate) fn with_storage(steps: Vec<StepOf<D>>) -> Self {
+        let (on_failure, mistake, idempotent) = (OnFailure::Error, None, false);
+        Self { steps, on_failure, mistake, idempotent, state: PhantomData }
+    }
+
+    /// Adds a kernel over `accesses`, numbered in this order, with scalar `arguments`.
+    pub fn launch(
+        &mut self,
+        label: &'static str,
+        kernel: &D::Kernel,
+        accesses: impl IntoIterator<Item = Access<D::Memory>>,
+        arguments: impl IntoIterator<Item = u64>,
+    ) -> &mut Self {
+        match launch::<D>(label, kernel, accesses, arguments) {
+            Ok(command) => self.work(command),
+            Err(mistake) => self.mistaken(mistake),
+        }
+    }
+
+    /// Adds a copy of `from` (read) to `to` (written), of the same length in bytes.
+    pub fn copy(
+        &mut self,
+        label: &'static str,
+        from: Access<D::Memory>,
+        to: Access<D::Memory>,
+    ) -> &mut Self {
+        self.work(Command::Copy { label, from, to })
+    }
+
+    fn work(&mut self, command: CommandOf<D::Queue>) -> &mut Self {
+        if let Some(why) = wrong_with(&command) {
+            return self.mistaken(Malformed { label: command.label(), why });
+        }
+        self.push(Step::Work(command))
+    }
+
+    /// What follows comes after `fence`.
+    pub fn wait(&mut self, fence: &Fence) -> &mut Self {
+        self.push(Step::Wait(WaitFor::Fence(fence.clone())))
+    }
+
+    /// What follows comes after `semaphore` has got to `value`. The signal may be submitted later:
+    /// until then no device is given what follows.
+    pub fn wait_semaphore(&mut self, semaphore: SemaphoreId, value: u64) -> &mut Self {
+        self.push(Step::Wait(WaitFor::Semaphore(semaphore, value)))
+    }
+
+    /// Moves `semaphore` to `value` when what precedes is complete.
+    pub fn signal(&mut self, semaphore: SemaphoreId, value: u64) -> &mut Self {
+        self.push(Step::Signal(semaphore, value))
+    }
+
+    /// What follows comes after what `event` stands for when the batch is submitted.
+    pub fn wait_event(&mut self, event: EventId) -> &mut Self {
+        self.push(Step::Wait(WaitFor::Event(event)))
+    }
+
+    /// Makes `event` stand for all that precedes, in the batch and in the stream.
+    pub fn record(&mut self, event: EventId) -> &mut Self {
+        self.push(Step::Record(event))
+    }
+
+    /// What follows comes after what the barrier names.
+    pub fn barrier(&mut self, barrier: Barrier) -> &mut Self {
+        self.push(Step::Barrier(barrier))
+    }
+
+    /// What follows starts when all members of `collective` have come this far.
+    pub fn collective(&mut self, collective: CollectiveId) -> &mut Self {
+        self.push(Step::Collective(collective))
+    }
+
+    /// Declares that running the batch again, after it ran in part, does no harm.
+    pub fn idempotent(&mut self) -> &mut Self {
+        self.idempotent = true;
+        self
+    }
+
+    /// Says what becomes of the batch if a command of it fails.
+    pub fn on_failure(&mut self, policy: OnFailure<D::Memory>) -> &mut Self {
+        self.on_failure = policy;
+        self
+    }
+
+    /// Ends the recording.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`]: the first command that could never run, or a retry of what was not declared
+    /// idempotent.
+    pub fn seal(mut self) -> Result<Batch<D, Sealed>, Malformed> {
+        if let Some(mistake) = self.mistake.take() {
+            return Err(mistake);
+        }
+        if matches!(self.on_failure, OnFailure::Retry(_)) && !self.idempotent {
+            let why = "only a batch declared idempotent can be retried";
+            return Err(Malformed { label: "batch", why });
+        }
+        if let OnFailure::Rollback(ranges) = &self.on_failure
+            && !ranges.iter().all(|(m, at)| Access::write(m, at.clone()).is_within_region())
+        {
+            return Err(Malformed { label: "batch", why: "a range to roll back is not within its region" });
+        }
+        let Self { steps, on_failure, idempotent, .. } = self;
+        Ok(Batch { steps, on_failure, mistake: None, idempotent, state: PhantomData })
+    }
+
+    fn push(&mut self, step: StepOf<D>) -> &mut Self {
+        self.steps.push(step);
+        self
+    }
+
+    fn mistaken(&mut self, mistake: Malformed) -> &mut Self {
+        self.mistake.get_or_insert(mistake);
+        self
+    }
+}
+
+impl<D: Device> Batch<D, Sealed> {
+    /// How many commands a device is given for it, waits apart.
+    pub fn commands(&self) -> usize {
+        self.steps.iter().filter(|step| matches!(step, Step::Work(_))).count()
+    }
+}
+
+impl<D: Device> Default for Batch<D> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<D: Device, S> fmt::Debug for Batch<D, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a batch of {} steps", self.steps.len())
+    }
+}
+
+/// A kernel's command, if it fits in one.
+pub(crate) fn launch<D: Device>(
+    label: &'static str,
+    kernel: &D::Kernel,
+    accesses: impl IntoIterator<Item = Access<D::Memory>>,
+    arguments: impl IntoIterator<Item = u64>,
+) -> Result<CommandOf<D::Queue>, Malformed> {
+    let mut declared = Accesses::new();
+    for access in accesses {
+        let why = "it declares too many accesses";
+        declared.try_push(access).map_err(|_| Malformed { label, why })?;
+    }
+    let mut scalars = Arguments::new();
+    for argument in arguments {
+        let why = "it has too many arguments";
+        scalars.try_push(argument).map_err(|_| Malformed { label, why })?;
+    }
+    let kernel = kernel.clone();
+    Ok(Command::Launch { label, kernel, accesses: declared, arguments: scalars })
+}
+
+/// Why a command could run on no device.
+pub(crate) fn wrong_with<M: Memory, K>(command: &Command<M, K>) -> Option<&'static str> {
+    let accesses: &[Access<M>] = match command {
+        Command::Launch { accesses, .. } => accesses,
+        Command::Copy { from, to, .. } => {
+            if from.mode != Mode::Read || to.mode != Mode::Write {
+                return Some("a copy reads its source and writes its destination");
+            }
+            if from.range.len() != to.range.len() {
+                return Some("source and destination differ in length");
+            }
+            if from.conflicts_with(to) {
+                return Some("source and destination overlap");
+            }
+            return (!(from.is_within_region() && to.is_within_region()))
+                .then_some("an access is not within its region");
+        }
+        _ => &[],
+    };
+    if !accesses.iter().all(Access::is_within_region) {
+        return Some("an access is not within its region");
+    }
+    let mut pairs = accesses.iter().enumerate();
+    pairs
+        .any(|(at, one)| accesses[at + 1..].iter().any(|other| one.conflicts_with(other)))
+        .then_some("two of its accesses overlap and one writes")
+}
+
+/// A batch that could never run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// The command.
+    pub label: &'static str,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} cannot be submitted: {}", self.label, self.why)
+    }
+}
+
+impl std::error::Error for Malformed {}

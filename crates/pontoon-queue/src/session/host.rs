@@ -1,0 +1,375 @@
+//! What the host does itself: accesses, waits, allocation.
+
+use std::{fmt, mem, sync::Arc, time::Duration};
+
+use bytemuck::Pod;
+use pontoon_hal::{AllocateError, Device, HostAccessError, Memory, Mode};
+use pontoon_signal::{Bound, Host, Nanos, Os};
+
+use super::{Deadlock, Edges, Note, Refusal, Session, StreamId};
+use crate::{
+    Abandoned, Axis, Buffer, Fence, FenceError, Patience,
+    fence::Late,
+    tracker::{HOST, Touch, reduce},
+};
+
+/// The first look at who waits for whom comes after a wait of that long: most are shorter.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+
+/// Proof that a fence was reached: what the commands before it wrote is readable on the host, and
+/// the session knows.
+#[derive(Clone, Debug)]
+#[must_use = "it says which fence was reached in the end"]
+pub struct Completed {
+    /// The fence that was reached. Another than was waited for if the batch was retried.
+    pub fence: Fence,
+    /// How often the batch was submitted again.
+    pub retries: u32,
+}
+
+/// Why a fence was not reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitFailure {
+    /// A time-out, after which waiting again is fine, or how the stream failed.
+    Fence(FenceError),
+    /// The wait would never end: only the caller could do what it waits for.
+    Deadlock(Deadlock),
+    /// What it stands for was refused when its turn came, and will never run.
+    Abandoned(Arc<Abandoned>),
+}
+
+impl fmt::Display for WaitFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fence(error) => error.fmt(f),
+            Self::Deadlock(deadlock) => deadlock.fmt(f),
+            Self::Abandoned(abandoned) => {
+                write!(f, "stream {} was given up: {}", abandoned.stream, abandoned.why)
+            }
+        }
+    }
+}
+
+impl std::error::Error for WaitFailure {}
+
+/// Why the host could not use bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HostError {
+    /// The session refused the access: nothing orders it against one on a device, or the region was
+    /// freed.
+    Refused(Refusal),
+    /// What had to be over before was not, in time or at all.
+    Wait(FenceError),
+    /// The memory refused it.
+    Access(HostAccessError),
+    /// There is no such memory.
+    Allocate(AllocateError),
+}
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Wait(error) => error.fmt(f),
+            Self::Access(error) => error.fmt(f),
+            Self::Allocate(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for HostError {}
+
+impl<D: Device> Session<'_, D> {
+    /// Waits for `fence` on the host. What the commands before it wrote is then readable here, and
+    /// what is submitted from now on comes after them.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitFailure`]. A wait for a batch that is parked, and that only this thread could let go,
+    /// is a deadlock at once.
+    ///
+    /// # Blocks
+    ///
+    /// As long as `patience` allows: spinning as long as that has paid for this queue, then asleep.
+    pub fn wait(&mut self, fence: &Fence, patience: Patience) -> Result<Completed, WaitFailure> {
+        if let (None, Some(late)) = (fence.point(), fence.gate()) {
+            self.let_go(fence, &Arc::clone(late), patience)?;
+        }
+        let Some(point) = fence.point() else {
+            return Ok(Completed { fence: fence.clone(), retries: 0 });
+        };
+        match point.place.filter(|place| place.session == self.id) {
+            Some(place) => {
+                let reached = self.reach(place.axis, place.count, patience);
+                reached.map_err(|error| self.failed(fence, error))?;
+                self.tracker.host_learns(place.axis, place.count);
+            }
+            None => fence.wait(Bound::within(patience.idle())).map_err(WaitFailure::Fence)?,
+        }
+        tracing::trace!(target: "pontoon::fence", session = self.id, stream = fence.stream(), "complete");
+        Ok(Completed { fence: fence.clone(), retries: 0 })
+    }
+
+    fn failed(&self, fence: &Fence, error: FenceError) -> WaitFailure {
+        match fence.gate().and_then(|late| late.why.get()) {
+            Some(why) => WaitFailure::Abandoned(Arc::clone(why)),
+            None => WaitFailure::Fence(FenceError { stream: fence.stream().into(), ..error }),
+        }
+    }
+
+    /// Waits until a parked batch has been given to its device.
+    fn let_go(&mut self, fence: &Fence, late: &Arc<Late>, patience: Patience) -> Result<(), WaitFailure> {
+        let started = Os.now();
+        loop {
+            self.pump();
+            if fence.point().is_some() {
+                return Ok(());
+            }
+            if let Some(why) = late.why.get() {
+                return Err(WaitFailure::Abandoned(Arc::clone(why)));
+            }
+            if late.of(self.id).is_err() {
+                // Another session's: it may be let go by another thread.
+                return fence.wait(Bound::within(patience.idle())).map_err(WaitFailure::Fence);
+            }
+            let Some(lane) = self.waits_for_room(late) else {
+                return Err(WaitFailure::Deadlock(self.host_deadlock(late)));
+            };
+            let waited = Os.now().since(started).as_duration();
+            let left = patience.cap().saturating_sub(waited);
+            let (axis, next) = (Self::axis(lane), self.lanes[lane].completed() + 1);
+            self.reach(axis, next, patience.at_most(left)).map_err(WaitFailure::Fence)?;
+        }
+    }
+
+    /// Waits until the first `count` events of an axis are over. The tracker does not learn of it.
+    pub(super) fn reach(
+        &mut self,
+        axis: Axis,
+        count: u64,
+        patience: Patience,
+    ) -> Result<(), FenceError> {
+        let Some(at) = Self::lane_of(axis) else { return Ok(()) };
+        if self.lanes[at].is_over(count) == Ok(true) {
+            return Ok(());
+        }
+        tracing::trace!(target: "pontoon::fence", session = self.id, axis = axis.0, count, "wait");
+        let started = Os.now();
+        let mut root = None;
+        let mut slice = FIRST_LOOK.min(patience.idle());
+        loop {
+            let lane = &mut self.lanes[at];
+            let so_far = Os.now().since(started).as_duration();
+            let left = patience.cap().saturating_sub(so_far);
+            let bound = lane.spin.within(slice.min(left));
+            let error = match lane.waiter().wait_ge_bounded(lane.target(count), bound) {
+                Ok(observed) => {
+                    observed.acq_fence();
+                    let waited = Os.now().since(started);
+                    lane.spin.learn(waited);
+                    self.waited(waited);
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            let now = self.root_of(axis, count);
+            let goes_on = root.is_none() || root != Some(now);
+            let waited = Os.now().since(started);
+            if error.is_timeout() && goes_on && waited.as_duration() < patience.cap() {
+                // What it waits for goes on: the time without progress starts anew.
+                root = Some(now);
+                slice = patience.idle();
+                continue;
+            }
+            self.waited(waited);
+            let lane = &self.lanes[at];
+            let point = lane.point(self.id, axis, count);
+            let fence = lane.fence(self.id, axis, count);
+            let mut failed = fence.failed(&point, error);
+            if failed.error.is_timeout() {
+                failed.chain = Some(Arc::new(self.chain(axis, count)));
+            }
+            return Err(failed);
+        }
+    }
+
+    /// Counts a wait of the host.
+    fn waited(&mut self, waited: Nanos) {
+        self.counts.host_waits += 1;
+        self.counts.host_waited = self.counts.host_waited.saturating_add(waited);
+    }
+
+    /// Waits for all that a stream was given so far.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitFailure`]; [`WaitFailure::Abandoned`] with [`Refusal::Foreign`] for another session's
+    /// stream.
+    ///
+    /// # Blocks
+    ///
+    /// As long as `patience` allows, for each lane of the stream's queue.
+    pub fn drain(&mut self, stream: StreamId, patience: Patience) -> Result<(), WaitFailure> {
+        let foreign = |foreign| {
+            let why = Refusal::Foreign(foreign);
+            WaitFailure::Abandoned(Arc::new(Abandoned { stream: "foreign".into(), why }))
+        };
+        let at = stream.in_session(self.id).map_err(foreign)?;
+        self.pump();
+        for lane in self.queues[self.streams[at].queue].lanes.clone() {
+            if let Some(late) = self.last_parked(lane) {
+                let (device, label) = (self.lanes[lane].device.rank(), self.streams[at].label.clone());
+                let _ = self.wait(&Fence::late(late, device, label), patience)?;
+            }
+            let _ = self.wait(&self.fence_of(lane), patience)?;
+        }
+        Ok(())
+    }
+
+    /// Reads elements of a buffer on the host, from `at` on.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError`].
+    ///
+    /// # Blocks
+    ///
+    /// Where edges are derived: until what wrote them is over, at most as long as the session's
+    /// patience.
+    pub fn read<T: Pod>(
+        &mut self,
+        buffer: &Buffer<D::Memory, T>,
+        at: usize,
+        into: &mut [T],
+    ) -> Result<(), HostError> {
+        let elements = at..at.saturating_add(into.len());
+        self.meet("a host read", buffer.read(elements).range, buffer.memory(), Mode::Read)?;
+        buffer.host_read(at, into).map_err(HostError::Access)?;
+        self.noted("a host read");
+        Ok(())
+    }
+
+    /// Writes elements of a buffer on the host, from `at` on.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError`].
+    ///
+    /// # Blocks
+    ///
+    /// Where edges are derived: until what used them is over, at most as long as the session's
+    /// patience.
+    pub fn write<T: Pod>(
+        &mut self,
+        buffer: &Buffer<D::Memory, T>,
+        at: usize,
+        from: &[T],
+    ) -> Result<(), HostError> {
+        let elements = at..at.saturating_add(from.len());
+        self.meet("a host write", buffer.write(elements).range, buffer.memory(), Mode::Write)?;
+        buffer.host_write(at, from).map_err(HostError::Access)?;
+        self.noted("a host write");
+        Ok(())
+    }
+
+    /// Reads all elements of a buffer on the host.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Blocks
+    ///
+    /// As [`read`](Self::read).
+    pub fn to_vec<T: Pod>(&mut self, buffer: &Buffer<D::Memory, T>) -> Result<Vec<T>, HostError> {
+        let mut elements = vec![T::zeroed(); buffer.len()];
+        self.read(buffer, 0, &mut elements)?;
+        Ok(elements)
+    }
+
+    /// Allocates `len` zeroed elements on `device`.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Allocate`].
+    pub fn allocate<T: Pod>(
+        &mut self,
+        device: &D,
+        len: usize,
+    ) -> Result<Buffer<D::Memory, T>, HostError> {
+        let buffer = Buffer::allocate(device, len).map_err(HostError::Allocate)?;
+        self.meet("an allocation", buffer.write(..).range, buffer.memory(), Mode::Write)?;
+        self.noted("an allocation");
+        Ok(buffer)
+    }
+
+    /// Gives a buffer back: from now on no command may name its region. The memory itself lives as
+    /// long as any handle.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError`]: where edges are checked, whatever used it has to be over by a wait.
+    ///
+    /// # Blocks
+    ///
+    /// As [`write`](Self::write).
+    pub fn free<T: Pod>(&mut self, buffer: Buffer<D::Memory, T>) -> Result<(), HostError> {
+        self.meet("a free", 0..buffer.memory().bytes(), buffer.memory(), Mode::Write)?;
+        self.noted("a free");
+        if self.edges != Edges::Trust {
+            self.tracker.free(buffer.memory().id());
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the host may use bytes, and leaves the touch to be noted.
+    fn meet(
+        &mut self,
+        label: &'static str,
+        range: std::ops::Range<usize>,
+        memory: &D::Memory,
+        mode: Mode,
+    ) -> Result<(), HostError> {
+        if self.edges == Edges::Trust {
+            return Ok(());
+        }
+        let touch = Touch { region: memory.id(), range: range.start as u64..range.end as u64, mode };
+        if self.tracker.is_freed(touch.region) {
+            return Err(HostError::Refused(Refusal::Freed { label, region: touch.region }));
+        }
+        let (mut plan, mut clock) = (mem::take(&mut self.plan), mem::take(&mut self.clock));
+        self.tracker.start(HOST, &mut clock);
+        plan.needs.clear();
+        self.tracker.needs(&clock, &touch, &mut plan.needs);
+        reduce(&self.tracker, &plan.needs, &mut plan.reduced);
+        let mut met = Ok(());
+        if !plan.needs.is_empty() && self.edges == Edges::Check {
+            let later = self.site(HOST, Some(label));
+            met = Err(HostError::Refused(Refusal::Missing(self.missing(&plan, later))));
+        }
+        if met.is_ok() {
+            met = plan.reduced.iter().try_for_each(|&(axis, count)| {
+                self.reach(axis, count, self.patience).map_err(HostError::Wait)?;
+                self.tracker.host_learns(axis, count);
+                Ok(())
+            });
+        }
+        plan.touches.clear();
+        plan.touches.push((touch, memory.bytes() as u64));
+        (self.plan, self.clock) = (plan, clock);
+        met
+    }
+
+    /// Notes the touch that was met.
+    fn noted(&mut self, label: &'static str) {
+        if self.edges == Edges::Trust {
+            return;
+        }
+        let touches = self.plan.touches.iter().map(|(touch, size)| (touch, *size));
+        let did = self.tracker.commit(HOST, touches);
+        self.counts.maintained(&did);
+        self.notes.push(Note::Work(label));
+    }
+}

@@ -1,0 +1,127 @@
+//! One queue of a device, as a session sees it.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use pontoon_hal::{Device, Engine, OpenQueueError, Queue};
+use pontoon_signal::{Seq, WaitError, Waiter};
+
+use super::{notes::Notes, spin::Spin};
+use crate::{
+    Axis, Fence,
+    acyclic::Node,
+    fence::{Place, Point},
+};
+
+/// One in-order queue of a device.
+///
+/// Invariant L1: what the tracker counts as event n of the lane's axis is the command whose
+/// completion is `start + n + 1`: nobody else submits to the queue.
+pub(super) struct Lane<'d, D: Device> {
+    pub(super) device: &'d D,
+    /// Which of the session's devices.
+    pub(super) device_at: usize,
+    pub(super) engine: Engine,
+    pub(super) label: Arc<str>,
+    pub(super) queue: D::Queue,
+    pub(super) start: Seq,
+    waiter: Waiter,
+    /// The most batches that may be under way; without it, as many as fit.
+    pub(super) credits: Option<u32>,
+    /// Up to where each batch under way goes, while credits are counted.
+    ends: VecDeque<u64>,
+    /// Batches that no device has been given yet, in order.
+    pub(super) parked: VecDeque<Node>,
+    pub(super) notes: Notes,
+    pub(super) spin: Spin,
+}
+
+impl<'d, D: Device> Lane<'d, D> {
+    pub(super) fn open(
+        device: &'d D,
+        device_at: usize,
+        engine: Engine,
+        label: &str,
+        credits: Option<u32>,
+    ) -> Result<Self, OpenQueueError> {
+        let queue = device.open_queue(engine, label)?;
+        let (start, waiter) = (queue.submitted(), queue.completions().uncounted_waiter());
+        let notes = Notes::new(queue.depth());
+        let (ends, parked, spin) = (VecDeque::new(), VecDeque::new(), Spin::default());
+        let label = Arc::from(label);
+        Ok(Self {
+            device,
+            device_at,
+            engine,
+            label,
+            queue,
+            start,
+            waiter,
+            credits,
+            ends,
+            parked,
+            notes,
+            spin,
+        })
+    }
+
+    /// Where the completions are when the first `count` events are over.
+    pub(super) fn target(&self, count: u64) -> Seq {
+        Seq::new(self.start.get().wrapping_add(count))
+    }
+
+    /// How many events are over. It says nothing of what they wrote.
+    pub(super) fn completed(&self) -> u64 {
+        self.waiter.value().get().wrapping_sub(self.start.get())
+    }
+
+    /// Whether the first `count` events are over; if so, what they wrote is readable.
+    pub(super) fn is_over(&self, count: u64) -> Result<bool, WaitError> {
+        let observed = self.waiter.try_wait(self.target(count))?;
+        Ok(observed.map(|observed| observed.acq_fence()).is_some())
+    }
+
+    pub(super) fn waiter(&self) -> &Waiter {
+        &self.waiter
+    }
+
+    pub(super) fn point(&self, session: u32, axis: Axis, count: u64) -> Point {
+        Point {
+            slot: self.queue.completions().clone(),
+            target: self.target(count),
+            faults: Some(self.queue.faults().clone()),
+            place: Some(Place { session, axis, count }),
+        }
+    }
+
+    pub(super) fn fence(&self, session: u32, axis: Axis, count: u64) -> Fence {
+        let point = self.point(session, axis, count);
+        Fence::known(point, self.device.rank(), Arc::clone(&self.label))
+    }
+
+    /// Counts a batch that goes up to `count`.
+    pub(super) fn spend(&mut self, count: u64) {
+        if self.credits.is_some() {
+            self.ends.push_back(count);
+        }
+    }
+
+    /// Where the completions have to get before another batch may be under way, of which `spare`
+    /// may be beyond the credits; `None` if it may now. The error: no completion helps, for batches
+    /// that no device has been given have all credits.
+    pub(super) fn credit(&mut self, spare: u32) -> Result<Option<u64>, u32> {
+        let Some(credits) = self.credits else { return Ok(None) };
+        let completed = self.completed();
+        while self.ends.front().is_some_and(|&end| end <= completed) {
+            self.ends.pop_front();
+        }
+        let most = credits.saturating_add(spare) as usize;
+        let under_way = self.ends.len() + self.parked.len();
+        if under_way < most {
+            return Ok(None);
+        }
+        match self.ends.get(under_way - most) {
+            Some(&end) => Ok(Some(end)),
+            None => Err(credits),
+        }
+    }
+}

@@ -1,0 +1,534 @@
+//! A session: queues whose commands are kept in order, or proved to be.
+//!
+//! One thread at a time drives a session, so a submission takes no lock; threads that share one put
+//! it behind a mutex of their own, which then is what orders them. Everything is decided on the
+//! host at submit: a device is given commands and waits for counters, nothing else.
+//!
+//! - `plan.rs` asks the tracker what a batch has to come after;
+//! - `place.rs` gives a batch to its device;
+//! - `park.rs` holds back what waits for a signal that nobody has submitted yet, and refuses circles;
+//! - `host.rs` has the host's own accesses and waits;
+//! - `pending.rs` tells who waits for whom.
+
+mod host;
+mod ids;
+mod lane;
+mod notes;
+mod park;
+mod pending;
+mod place;
+mod plan;
+mod refusal;
+mod spin;
+
+use std::{fmt, sync::Arc};
+
+use pontoon_hal::{Access, CommandOf, Device, Engine, OpenQueueError};
+use pontoon_signal::{
+    Bound, Nanos, Rank,
+    shim::{AtomicU32, Ordering::Relaxed},
+};
+
+pub use host::{Completed, HostError, WaitFailure};
+pub use ids::{CollectiveId, EventId, Foreign, QueueId, SemaphoreId, StreamId};
+pub use park::Deadlock;
+pub use pending::{Chain, Link, Next, Pending};
+pub use refusal::{Abandoned, MissingEdge, Refusal, Refused, Site};
+
+use crate::{
+    Axis, Batch, Clock, Fence, FencePool, Patience, PoolSpec,
+    batch::{self, Sealed, Step, StepOf, WaitFor},
+    tracker::{Domain, Maintenance, Tracker},
+};
+use lane::Lane;
+use notes::{Note, Notes};
+use park::Parked;
+use plan::Plan;
+
+/// Who sees to it that commands which touch the same bytes are ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edges {
+    /// The session derives the fewest edges.
+    Auto,
+    /// The caller gives them, and a submission that lacks one is refused.
+    Check,
+    /// The caller gives them, and nobody looks. Commands that then meet on the same bytes fail with
+    /// a hazard (`Queue` Q6); where they do not meet, they run in the wrong order.
+    Trust,
+}
+
+/// In which order the commands of a queue are over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// Each after the one before it.
+    InOrder,
+    /// They start in order, over this many lanes: batch n runs on lane n modulo their number, and
+    /// only what is on one lane is in order by itself.
+    Launch {
+        /// How many batches run side by side.
+        lanes: u32,
+    },
+}
+
+/// What a queue is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Kernels and copies, on the compute units.
+    Compute,
+    /// Copies, on the copy engine.
+    Copy,
+    /// Communication: copies to and from others, on the copy engine, where they never wait behind a
+    /// kernel.
+    Comm,
+}
+
+/// How a queue is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueSpec {
+    /// What it is for.
+    pub kind: Kind,
+    /// In which order its commands are over.
+    pub completion: Completion,
+    /// The most batches under way on a lane; without it, as many commands as the device holds. One
+    /// more may be, if another batch waits for it.
+    pub credits: Option<u32>,
+}
+
+impl QueueSpec {
+    /// An in-order queue without a limit of its own.
+    pub fn new(kind: Kind) -> Self {
+        Self { kind, completion: Completion::InOrder, credits: None }
+    }
+}
+
+/// What a wait for an event that was never recorded means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unrecorded {
+    /// A mistake, which is refused.
+    #[default]
+    Refuse,
+    /// Nothing, as in CUDA: there is nothing to wait for.
+    Pass,
+}
+
+/// Streams over queues of devices, kept in order.
+///
+/// ```
+/// use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
+/// use pontoon_hal::Engine;
+/// use pontoon_queue::{Buffer, Session};
+/// use pontoon_signal::Rank;
+///
+/// let (first, second) = (CpuDevice::open(Rank(0), CpuSpec::default())?,
+///     CpuDevice::open(Rank(1), CpuSpec::default())?);
+/// let numbers = Buffer::<_, u32>::allocate(&first, 4)?;
+/// let mut session = Session::auto();
+/// let produce = session.stream(&first, Engine::Compute, "produce")?;
+/// let consume = session.stream(&second, Engine::Compute, "consume")?;
+///
+/// let fill = Kernel::new(|context| context.write::<u32>(0).fill(20));
+/// let add = Kernel::new(|context| context.write::<u32>(0).iter_mut().for_each(|x| *x += 1));
+/// session.launch(produce, "fill", &fill, [numbers.write(..)], [])?;
+/// session.launch(consume, "add", &add, [numbers.write(..)], [])?; // comes after the fill
+/// assert_eq!(session.to_vec(&numbers)?, [21; 4]); // and this after both
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Session<'d, D: Device> {
+    id: u32,
+    edges: Edges,
+    unrecorded: Unrecorded,
+    /// Of waits on devices.
+    bound: Bound,
+    patience: Patience,
+    tracker: Tracker,
+    devices: Vec<DeviceState<'d, D>>,
+    /// Lane n has axis n + 1; the host has axis 0.
+    lanes: Vec<Lane<'d, D>>,
+    queues: Vec<QueueState>,
+    streams: Vec<StreamState>,
+    events: Vec<EventState>,
+    semaphores: Vec<park::Semaphore>,
+    parked: Parked<D>,
+    pool: FencePool,
+    /// What the host did.
+    notes: Notes,
+    counts: Counts,
+    /// Storage that is used again.
+    plan: Plan,
+    clock: Clock,
+    spare: Vec<Vec<StepOf<D>>>,
+}
+
+struct DeviceState<'d, D> {
+    device: &'d D,
+    /// The last global barrier.
+    barrier: Option<(Axis, u64)>,
+}
+
+struct QueueState {
+    lanes: Vec<usize>,
+    turn: usize,
+}
+
+struct StreamState {
+    queue: usize,
+    label: Arc<str>,
+    /// A lane of it was given up: what was to run there never will.
+    abandoned: Option<Arc<Abandoned>>,
+}
+
+struct EventState {
+    label: Arc<str>,
+    recorded: Option<Fence>,
+}
+
+/// What a session did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Commands submitted, waits apart.
+    pub commands: u64,
+    /// Dependencies between lanes: derived ones, or those given that were needed.
+    pub edges: u64,
+    /// Of these, those that only keep a write from overtaking a read.
+    pub execution_only: u64,
+    /// Waits that devices were given.
+    pub waits: u64,
+    /// Dependencies given that others imply already.
+    pub redundant: u64,
+    /// Dependencies that were complete when they were submitted.
+    pub complete: u64,
+    /// Flushes of a cache towards memory, merged.
+    pub flushes: u64,
+    /// Invalidations of a cache, merged.
+    pub invalidations: u64,
+    /// Flushes and invalidations before they were merged.
+    pub maintenance_asked: u64,
+    /// Flushes and invalidations that earlier ones had done.
+    pub maintenance_elided: u64,
+    /// Batches that were held back for a signal that nobody had submitted.
+    pub parked: u64,
+    /// Waits of the host that did not end at once.
+    pub host_waits: u64,
+    /// How long they took, all together.
+    pub host_waited: Nanos,
+}
+
+impl Counts {
+    fn maintained(&mut self, did: &Maintenance) {
+        self.flushes += u64::from(did.flush.count_ones());
+        self.invalidations += u64::from(did.invalidate);
+        self.maintenance_asked += u64::from(did.asked);
+        self.maintenance_elided += u64::from(did.elided);
+    }
+}
+
+/// Whether a submission may wait for room.
+#[derive(Clone, Copy, Debug)]
+enum Room {
+    Wait(Patience),
+    Try,
+    /// It was parked, and has its credit already.
+    Parked,
+}
+
+static SESSIONS: AtomicU32 = AtomicU32::new(0);
+
+impl<'d, D: Device> Session<'d, D> {
+    /// A session that derives the edges.
+    pub fn auto() -> Self {
+        Self::new(Edges::Auto)
+    }
+
+    /// A session that is given the edges and refuses a submission that lacks one.
+    pub fn check() -> Self {
+        Self::new(Edges::Check)
+    }
+
+    /// A session.
+    pub fn new(edges: Edges) -> Self {
+        Self {
+            id: SESSIONS.fetch_add(1, Relaxed),
+            edges,
+            unrecorded: Unrecorded::default(),
+            bound: Bound::default(),
+            patience: Patience::default(),
+            tracker: Tracker::new(),
+            devices: Vec::new(),
+            lanes: Vec::new(),
+            queues: Vec::new(),
+            streams: Vec::new(),
+            events: Vec::new(),
+            semaphores: Vec::new(),
+            parked: Parked::default(),
+            pool: FencePool::new(Rank(0), PoolSpec::default()),
+            notes: Notes::new(0),
+            counts: Counts::default(),
+            plan: Plan::default(),
+            clock: Clock::default(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// The same session, with waits on devices that last at most `bound`: past it, the queue that
+    /// waits fails.
+    pub fn with_bound(self, bound: Bound) -> Self {
+        Self { bound, ..self }
+    }
+
+    /// The same session, waiting at most `patience` for room in a queue and for its own accesses.
+    pub fn with_patience(self, patience: Patience) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// The same session, with that meaning of a wait for an event that was never recorded.
+    pub fn with_unrecorded(self, unrecorded: Unrecorded) -> Self {
+        Self { unrecorded, ..self }
+    }
+
+    /// Who sees to the edges.
+    pub fn edges(&self) -> Edges {
+        self.edges
+    }
+
+    /// What it did so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Opens a queue of `device`. The label names it in errors.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenQueueError`].
+    pub fn queue(
+        &mut self,
+        device: &'d D,
+        spec: QueueSpec,
+        label: &str,
+    ) -> Result<QueueId, OpenQueueError> {
+        let engine = match spec.kind {
+            Kind::Compute => Engine::Compute,
+            Kind::Copy | Kind::Comm => Engine::Copy,
+        };
+        let count = match spec.completion {
+            Completion::InOrder => 1,
+            Completion::Launch { lanes } => lanes.max(1),
+        };
+        let at = self.device_at(device);
+        let open = |_| Lane::open(device, at, engine, label, spec.credits);
+        // All or none.
+        let lanes = (0..count).map(open).collect::<Result<Vec<_>, _>>()?;
+        let domain = Domain::of_device(at);
+        let first = self.lanes.len();
+        for lane in lanes {
+            self.lanes.push(lane);
+            self.tracker.open(domain);
+        }
+        self.queues.push(QueueState { lanes: (first..self.lanes.len()).collect(), turn: 0 });
+        Ok(QueueId::new(self.id, self.queues.len() - 1))
+    }
+
+    fn device_at(&mut self, device: &'d D) -> usize {
+        let known = self.devices.iter().position(|known| std::ptr::eq(known.device, device));
+        known.unwrap_or_else(|| {
+            self.devices.push(DeviceState { device, barrier: None });
+            self.devices.len() - 1
+        })
+    }
+
+    /// Opens a stream over a queue. Streams over one in-order queue share its order.
+    ///
+    /// # Errors
+    ///
+    /// [`Foreign`].
+    pub fn stream_over(&mut self, queue: QueueId, label: &str) -> Result<StreamId, Foreign> {
+        let queue = queue.in_session(self.id)?;
+        self.streams.push(StreamState { queue, label: Arc::from(label), abandoned: None });
+        Ok(StreamId::new(self.id, self.streams.len() - 1))
+    }
+
+    /// Opens a stream over an in-order queue of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenQueueError`].
+    pub fn stream(
+        &mut self,
+        device: &'d D,
+        engine: Engine,
+        label: &str,
+    ) -> Result<StreamId, OpenQueueError> {
+        let kind = match engine {
+            Engine::Compute => Kind::Compute,
+            Engine::Copy => Kind::Copy,
+        };
+        let queue = self.queue(device, QueueSpec::new(kind), label)?;
+        self.streams.push(StreamState {
+            queue: queue.index as usize,
+            label: Arc::from(label),
+            abandoned: None,
+        });
+        Ok(StreamId::new(self.id, self.streams.len() - 1))
+    }
+
+    /// Makes an event. It stands for nothing until it is recorded.
+    pub fn event(&mut self, label: &str) -> EventId {
+        self.events.push(EventState { label: Arc::from(label), recorded: None });
+        EventId::new(self.id, self.events.len() - 1)
+    }
+
+    /// An empty batch, in storage that was used before if there is any.
+    pub fn batch(&mut self) -> Batch<D> {
+        Batch::with_storage(self.spare.pop().unwrap_or_default())
+    }
+
+    /// Submits a batch. The fence is reached when all of it is complete.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`]: the batch, and why. Nothing of it was queued.
+    ///
+    /// # Blocks
+    ///
+    /// While the queue has no room, at most as long as the session's patience.
+    pub fn submit(&mut self, stream: StreamId, batch: Batch<D, Sealed>) -> Result<Fence, Refused<D>> {
+        self.submit_with(stream, batch, Room::Wait(self.patience))
+    }
+
+    /// As [`submit`](Self::submit), but never waits: a full queue gives the batch back.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`].
+    pub fn try_submit(
+        &mut self,
+        stream: StreamId,
+        batch: Batch<D, Sealed>,
+    ) -> Result<Fence, Refused<D>> {
+        self.submit_with(stream, batch, Room::Try)
+    }
+
+    fn submit_with(
+        &mut self,
+        stream: StreamId,
+        mut batch: Batch<D, Sealed>,
+        room: Room,
+    ) -> Result<Fence, Refused<D>> {
+        match self.give(stream, &mut batch.steps, room) {
+            Ok(fence) => {
+                batch.steps.clear();
+                self.spare.push(batch.steps);
+                Ok(fence)
+            }
+            Err(why) => Err(Refused { batch, why }),
+        }
+    }
+
+    /// Submits a kernel over `accesses`, numbered in this order, with scalar `arguments`.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`]; nothing was queued.
+    ///
+    /// # Blocks
+    ///
+    /// As [`submit`](Self::submit).
+    pub fn launch(
+        &mut self,
+        stream: StreamId,
+        label: &'static str,
+        kernel: &D::Kernel,
+        accesses: impl IntoIterator<Item = Access<D::Memory>>,
+        arguments: impl IntoIterator<Item = u64>,
+    ) -> Result<Fence, Refusal> {
+        let command = batch::launch::<D>(label, kernel, accesses, arguments)?;
+        self.one(stream, Step::Work(command))
+    }
+
+    /// Submits a copy of `from` (read) to `to` (written), of the same length in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`]; nothing was queued.
+    ///
+    /// # Blocks
+    ///
+    /// As [`submit`](Self::submit).
+    pub fn copy(
+        &mut self,
+        stream: StreamId,
+        label: &'static str,
+        from: Access<D::Memory>,
+        to: Access<D::Memory>,
+    ) -> Result<Fence, Refusal> {
+        self.one(stream, Step::Work(CommandOf::<D::Queue>::Copy { label, from, to }))
+    }
+
+    /// What the stream is given from now on comes after `fence`.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`]; nothing was queued.
+    ///
+    /// # Blocks
+    ///
+    /// As [`submit`](Self::submit).
+    pub fn stream_wait(&mut self, stream: StreamId, fence: &Fence) -> Result<Fence, Refusal> {
+        self.one(stream, Step::Wait(WaitFor::Fence(fence.clone())))
+    }
+
+    fn one(&mut self, stream: StreamId, step: StepOf<D>) -> Result<Fence, Refusal> {
+        let mut steps = self.spare.pop().unwrap_or_default();
+        steps.push(step);
+        let room = Room::Wait(self.patience);
+        let given = self.give(stream, &mut steps, room);
+        steps.clear();
+        self.spare.push(steps);
+        given
+    }
+
+    /// Gives `steps` to a lane of the stream, or parks them. On success they are used up.
+    fn give(
+        &mut self,
+        stream: StreamId,
+        steps: &mut Vec<StepOf<D>>,
+        room: Room,
+    ) -> Result<Fence, Refusal> {
+        let stream = stream.in_session(self.id)?;
+        let StreamState { queue, abandoned, .. } = &self.streams[stream];
+        if let Some(abandoned) = abandoned {
+            return Err(Refusal::Abandoned(Arc::clone(abandoned)));
+        }
+        let queue = &mut self.queues[*queue];
+        let lane = queue.lanes[queue.turn % queue.lanes.len()];
+        queue.turn = (queue.turn + 1) % queue.lanes.len();
+        if self.parked.is_empty() && !self.is_held(steps) {
+            self.place(lane, steps, &[], room)
+        } else {
+            self.park(stream, lane, steps, room)
+        }
+    }
+
+    fn axis(lane: usize) -> Axis {
+        Axis(u32::try_from(lane + 1).unwrap_or(u32::MAX))
+    }
+
+    fn lane_of(axis: Axis) -> Option<usize> {
+        (axis.0 as usize).checked_sub(1)
+    }
+
+    /// The fence of all that a lane was given.
+    fn fence_of(&self, lane: usize) -> Fence {
+        let axis = Self::axis(lane);
+        self.lanes[lane].fence(self.id, axis, self.tracker.events(axis))
+    }
+}
+
+impl<D: Device> fmt::Debug for Session<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, edges, lanes, streams, .. } = self;
+        let (lanes, streams) = (lanes.len(), streams.len());
+        write!(f, "Session {id} ({edges:?}, {streams} streams over {lanes} lanes)")
+    }
+}

@@ -1,0 +1,256 @@
+//! Giving a batch to its device.
+
+use std::mem;
+
+use pontoon_hal::{Command, CommandOf, Device, Queue, SubmitError};
+
+use super::{
+    Edges, Note, Plan, Refusal, Room, Session,
+    plan::{Edge, Resolved, touches_of},
+};
+use crate::{
+    Axis, Clock, Fence, Patience,
+    batch::{Barrier, Malformed, Step, StepOf, WaitFor},
+};
+
+impl<D: Device> Session<'_, D> {
+    /// Gives `steps` to a lane, with the waits they need. On success they are used up.
+    pub(super) fn place(
+        &mut self,
+        lane: usize,
+        steps: &mut Vec<StepOf<D>>,
+        extra: &[(Axis, u64)],
+        room: Room,
+    ) -> Result<Fence, Refusal> {
+        if let Some(fault) = self.lanes[lane].queue.faults().get() {
+            return Err(Refusal::Faulted(fault.clone()));
+        }
+        // Taken out while it is filled, and put back for the next batch.
+        let (mut plan, mut clock) = (mem::take(&mut self.plan), mem::take(&mut self.clock));
+        let placed = self
+            .plan(lane, steps, extra, &mut plan, &mut clock)
+            .and_then(|()| self.make_room(lane, steps, &plan, room))
+            .and_then(|()| self.emit(lane, steps, &mut plan, &mut clock));
+        (self.plan, self.clock) = (plan, clock);
+        placed?;
+        let axis = Self::axis(lane);
+        let events = self.tracker.events(axis);
+        self.lanes[lane].spend(events);
+        let fence = self.fence_of(lane);
+        tracing::trace!(
+            target: "pontoon::fence",
+            session = self.id,
+            queue = &*self.lanes[lane].label,
+            position = events,
+            "created"
+        );
+        if !self.parked.is_empty() {
+            self.pump();
+        }
+        Ok(fence)
+    }
+
+    /// Sees to it that the lane takes all of a batch.
+    fn make_room(
+        &mut self,
+        lane: usize,
+        steps: &[StepOf<D>],
+        plan: &Plan,
+        room: Room,
+    ) -> Result<(), Refusal> {
+        let spare = u32::from(self.unblocks(steps));
+        let axis = Self::axis(lane);
+        let events = self.tracker.events(axis);
+        let (knows, this) = (self.tracker.host_knows(axis), &mut self.lanes[lane]);
+        let (depth, needed) = (this.queue.depth(), plan.edges.len() + plan.outside + plan.works);
+        if needed > depth as usize {
+            let queue = this.label.clone();
+            return Err(Refusal::TooLong { queue, commands: needed, depth });
+        }
+        // What is under way then: at most as many commands as the queue holds.
+        let full = (events + needed as u64).saturating_sub(u64::from(depth));
+        let credit = match (room, this.credit(spare)) {
+            (Room::Parked, _) => 0,
+            (_, Ok(credit)) => credit.unwrap_or(0),
+            (_, Err(holds)) => return Err(self.no_credit(lane, holds, room)),
+        };
+        let until = full.max(credit);
+        if this.completed() < until {
+            let Room::Wait(patience) = room else {
+                let holds = if credit >= full { this.credits.unwrap_or(depth) } else { depth };
+                let (device, queue) = (this.device.rank(), this.label.clone());
+                return Err(Refusal::Full { device, queue, holds });
+            };
+            self.wait_for_room(axis, until, patience)?;
+        }
+        // The queue's depth alone orders that much before what is submitted now, in every run. It is
+        // learnt now and then, so that no record of it has to be kept.
+        if full > knows + u64::from(depth / 2) && self.lanes[lane].is_over(full) == Ok(true) {
+            self.tracker.host_learns(axis, full);
+        }
+        Ok(())
+    }
+
+    fn wait_for_room(&mut self, axis: Axis, until: u64, patience: Patience) -> Result<(), Refusal> {
+        self.reach(axis, until, patience).map_err(|error| match error.fault.clone() {
+            Some(fault) => Refusal::Faulted(fault),
+            None => Refusal::NoRoom(error),
+        })
+    }
+
+    /// Gives the planned waits and the commands to the device.
+    fn emit(
+        &mut self,
+        lane: usize,
+        steps: &mut Vec<StepOf<D>>,
+        plan: &mut Plan,
+        clock: &mut Clock,
+    ) -> Result<(), Refusal> {
+        let axis = Self::axis(lane);
+        let mut emit = Emit { lane, axis, news: self.tracker.start(axis, clock) };
+        let last_work = steps.iter().rposition(|step| matches!(step, Step::Work(_)));
+        let mut edges = mem::take(&mut plan.edges);
+        let mut next = edges.iter().peekable();
+        let outcome = steps.drain(..).enumerate().try_for_each(|(at, step)| {
+            while let Some(edge) = next.next_if(|edge| edge.step <= at) {
+                let work_follows = last_work.is_some_and(|last| last >= at);
+                self.emit_wait(&mut emit, edge, work_follows, clock)?;
+            }
+            self.emit_step(&mut emit, step, plan, clock)
+        });
+        drop(next);
+        edges.clear();
+        plan.edges = edges;
+        outcome
+    }
+
+    fn emit_step(
+        &mut self,
+        emit: &mut Emit,
+        step: StepOf<D>,
+        plan: &mut Plan,
+        clock: &Clock,
+    ) -> Result<(), Refusal> {
+        let Emit { lane, axis, .. } = *emit;
+        match step {
+            Step::Work(command) => self.emit_work(emit, command, plan, clock),
+            Step::Wait(WaitFor::Fence(fence)) => {
+                let outside = matches!(
+                    self.resolve(&WaitFor::Fence(fence.clone())),
+                    Ok(Resolved::Outside)
+                );
+                match fence.point().filter(|_| outside) {
+                    Some(point) => {
+                        let (slot, target) = (point.slot.clone(), point.target);
+                        let wait = Command::Wait { label: "wait", slot, target, bound: self.bound };
+                        self.hand_over(lane, wait)?;
+                        self.tracker.pass(axis);
+                        self.lanes[lane].notes.push(Note::Outside);
+                        self.counts.waits += 1;
+                        Ok(())
+                    }
+                    None => Ok(()),
+                }
+            }
+            Step::Wait(_) | Step::Collective(_) | Step::Barrier(Barrier::Streams(_)) => Ok(()),
+            Step::Barrier(Barrier::Device) => {
+                let device = self.lanes[lane].device_at;
+                self.devices[device].barrier = Some((axis, self.tracker.events(axis)));
+                Ok(())
+            }
+            Step::Signal(semaphore, to) => {
+                self.signalled(semaphore, to, axis, self.tracker.events(axis));
+                Ok(())
+            }
+            Step::Record(event) => {
+                let fence = self.fence_of(lane);
+                self.events[event.index as usize].recorded = Some(fence);
+                Ok(())
+            }
+        }
+    }
+
+    fn emit_work(
+        &mut self,
+        emit: &mut Emit,
+        command: CommandOf<D::Queue>,
+        plan: &mut Plan,
+        clock: &Clock,
+    ) -> Result<(), Refusal> {
+        let Emit { lane, axis, news } = *emit;
+        let label = command.label();
+        let tracked = self.edges != Edges::Trust;
+        if tracked {
+            touches_of(&command, &mut plan.touches);
+        }
+        self.hand_over(lane, command)?;
+        if news {
+            self.tracker.learn(axis, clock);
+            emit.news = false;
+        }
+        self.lanes[lane].notes.push(Note::Work(label));
+        self.counts.commands += 1;
+        if !tracked {
+            self.tracker.pass(axis);
+            return Ok(());
+        }
+        let did = self.tracker.commit(axis, plan.touches.iter().map(|(touch, size)| (touch, *size)));
+        self.counts.maintained(&did);
+        Ok(())
+    }
+
+    fn emit_wait(
+        &mut self,
+        emit: &mut Emit,
+        edge: &Edge,
+        work_follows: bool,
+        clock: &mut Clock,
+    ) -> Result<(), Refusal> {
+        let Emit { lane, axis, .. } = *emit;
+        self.counts.edges += 1;
+        self.counts.execution_only += u64::from(edge.execution_only);
+        self.tracker.join(clock, edge.axis, edge.count);
+        emit.news = true;
+        let Some(other) = Self::lane_of(edge.axis) else { return Ok(()) };
+        let other = &self.lanes[other];
+        // The host has acquired it then, and the queue's own counter hands that on with the next
+        // command. Without one there would be no event that knows it.
+        if work_follows && other.is_over(edge.count) == Ok(true) {
+            self.counts.complete += 1;
+            return Ok(());
+        }
+        let (slot, target) = (other.queue.completions().clone(), other.target(edge.count));
+        let wait = Command::Wait { label: "wait", slot, target, bound: self.bound };
+        self.hand_over(lane, wait)?;
+        self.tracker.learn(axis, clock);
+        emit.news = false;
+        self.tracker.pass(axis);
+        self.lanes[lane].notes.push(Note::Wait(edge.axis, edge.count));
+        self.counts.waits += 1;
+        Ok(())
+    }
+
+    fn hand_over(&mut self, lane: usize, command: CommandOf<D::Queue>) -> Result<(), Refusal> {
+        let label = command.label();
+        let lane = &mut self.lanes[lane];
+        match lane.queue.submit(command) {
+            Ok(_) => Ok(()),
+            Err(SubmitError::Faulted(fault)) => Err(Refusal::Faulted(fault)),
+            Err(SubmitError::Malformed(why)) => Err(Refusal::Malformed(Malformed { label, why })),
+            Err(_) => Err(Refusal::Full {
+                device: lane.device.rank(),
+                queue: lane.label.clone(),
+                holds: lane.queue.depth(),
+            }),
+        }
+    }
+}
+
+/// A batch on its way to a lane.
+#[derive(Clone, Copy)]
+struct Emit {
+    lane: usize,
+    axis: Axis,
+    /// The clock has more than the tracker knows the lane to know.
+    news: bool,
+}
