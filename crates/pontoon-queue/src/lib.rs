@@ -2,8 +2,9 @@
 //!
 //! A [`Stream`] submits commands to one queue of a device; a [`Fence`] is a position of its
 //! completions, which any other stream, of any device, can be made to wait for, and the host too.
-//! A [`Buffer`] is a region seen as elements of one type. [`check`](mod@check) tells of a
-//! program whether its accesses are ordered and whether it ends.
+//! A [`Buffer`] is a region seen as elements of one type. A [`FencePool`] makes fences for work
+//! that is no stream's. [`check`](mod@check) tells of a program whether its accesses are ordered
+//! and whether it ends.
 //!
 //! ```
 //! use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};

@@ -124,7 +124,9 @@ fn the_pool_grows_by_doubling_and_then_no_more() {
                 assert_eq!(fence.is_complete(), Ok(true));
             }
         }
-        assert_eq!(fates(pool.report()), [60, 60, 0, 0, 0]);
+        let _alone = create(&mut pool);
+        assert_eq!(pool.report().high_water, 20);
+        assert_eq!(fates(pool.report()), [61, 60, 0, 0, 1]);
     });
 }
 
