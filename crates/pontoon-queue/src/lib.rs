@@ -1,32 +1,35 @@
-//! In-order streams and fences over any backend.
+//! Streams over the queues of devices, kept in order by fences, which fail well.
 //!
-//! A [`Stream`] submits commands to one queue of a device; a [`Fence`] is a position of its
-//! completions, which any other stream, of any device, can be made to wait for, and the host too.
-//! A [`Buffer`] is a region seen as elements of one type. [`check`](mod@check) tells of a
-//! program whether its accesses are ordered and whether it ends; [`Acyclic`] refuses the wait that
-//! would close a circle.
+//! A [`Session`] has streams over queues of any devices. Each command says which bytes it uses; the
+//! session derives the fewest waits that keep those in order, or is given the waits and refuses a
+//! submission that lacks one. A [`Batch`] is recorded, sealed and submitted; a [`Fence`] is a
+//! position of a stream's completions, which fails with its cause and never says success instead.
+//! A [`Buffer`] is a region seen as elements of one type.
 //!
 //! ```
 //! use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
 //! use pontoon_hal::Engine;
-//! use pontoon_queue::{Buffer, Stream};
-//! use pontoon_signal::{Bound, Rank};
+//! use pontoon_queue::{Buffer, Session};
+//! use pontoon_signal::Rank;
 //!
 //! let device = CpuDevice::open(Rank(0), CpuSpec::default())?;
 //! let numbers = Buffer::<_, u32>::allocate(&device, 4)?;
-//! let mut first = Stream::open(&device, Engine::Compute, "first")?;
-//! let mut second = Stream::open(&device, Engine::Compute, "second")?;
+//! let mut session = Session::auto();
+//! let first = session.stream(&device, Engine::Compute, "first")?;
+//! let second = session.stream(&device, Engine::Compute, "second")?;
 //!
 //! let fill = Kernel::new(|context| context.write::<u32>(0).fill(20));
 //! let add = Kernel::new(|context| context.write::<u32>(0).iter_mut().for_each(|x| *x += 1));
-//! let filled = first.launch("fill", &fill, [numbers.write(..)], [])?;
-//! second.wait(&filled, Bound::default())?;
-//! let added = second.launch("add", &add, [numbers.write(..)], [])?;
-//!
-//! added.wait(Bound::default())?;
-//! assert_eq!(numbers.to_vec()?, [21; 4]);
+//! session.launch(first, "fill", &fill, [numbers.write(..)], [])?;
+//! session.launch(second, "add", &add, [numbers.write(..)], [])?; // waits for the fill
+//! assert_eq!(session.to_vec(&numbers)?, [21; 4]); // waits for both
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Below: a [`Stream`] is one queue without a session, whose order is the caller's own affair; a
+//! [`FencePool`] makes fences for work that is no stream's; [`check`](mod@check) tells of a whole
+//! program whether its accesses are ordered and whether it ends; [`Acyclic`] refuses the wait that
+//! would close a circle.
 #![forbid(unsafe_code)]
 
 mod acyclic;

@@ -1,5 +1,5 @@
 //! Lines that are handed out, used once, and come back.
-#![allow(unsafe_code)] // A reference count travels with a line, for counting would cost a third.
+#![allow(unsafe_code)] // A reference travels with each line: counting it would double the cost.
 
 use alloc::{boxed::Box, sync::Arc};
 use core::mem;

@@ -114,9 +114,9 @@ impl FencePool {
     ///
     /// # Panics
     ///
-    /// If the spec has no lines.
+    /// If the spec has no lines, or a limit of none.
     pub fn new(device: Rank, spec: PoolSpec) -> Self {
-        assert!(spec.lines > 0, "a fence pool needs at least one line");
+        assert!(spec.lines > 0 && spec.limit > 0, "a fence pool needs at least one line");
         let (growths, sites, counts) = (Vec::new(), Sites::default(), Counts::default());
         Self { device, spec, growths, sites, numbered: 0, made: Os.now(), counts }
     }
@@ -180,28 +180,25 @@ impl FencePool {
     fn let_go(&mut self) {
         let counts = &mut self.counts;
         self.growths.retain(|growth| {
-            let is_usable = growth.usable() > 0;
-            if !is_usable {
-                let standings = growth.uses().map(|(_, _, standing)| standing);
-                for standing in standings {
+            let standings = || growth.uses().map(|(_, _, standing)| standing);
+            // The count of retired lines may be seen before their endings are: then next time.
+            let is_pending = || standings().any(|standing| standing == Standing::Outstanding);
+            let stays = growth.usable() > 0 || is_pending();
+            if !stays {
+                for standing in standings() {
                     counts.failed += u64::from(standing == Standing::Failed);
                     counts.dropped += u64::from(standing == Standing::Dropped);
                 }
                 counts.retired += u64::from(growth.lines.lines());
             }
-            is_usable
+            stays
         });
     }
 
     fn full(&self) -> CreateError {
-        let leaks = self.leaks();
-        let most = leaks.sites.first();
-        CreateError::Full {
-            device: self.device,
-            limit: self.spec.limit,
-            outstanding: leaks.count(),
-            most: most.map(|site| (site.label, site.location, site.fences.len() as u64)),
-        }
+        let (device, limit, leaks) = (self.device, self.spec.limit, self.leaks());
+        let outstanding = leaks.count();
+        CreateError::Full { device, limit, outstanding, most: leaks.sites.into_iter().next() }
     }
 }
 
@@ -279,9 +276,9 @@ pub enum CreateError {
         limit: u32,
         /// How many are outstanding.
         outstanding: u64,
-        /// What most of them are for, where they were made, and how many that is; `None` if all
-        /// were completed while this error was put together.
-        most: Option<(&'static str, &'static Location<'static>, u64)>,
+        /// The place that made most of them; `None` if all were completed while this error was
+        /// put together.
+        most: Option<LeakSite>,
     },
 }
 
@@ -290,10 +287,11 @@ impl fmt::Display for CreateError {
         let Self::Full { device, limit, outstanding, most } = self;
         write!(f, "{outstanding} fences of device {device} are outstanding, and {limit} may be; ")?;
         match most {
-            Some((label, location, count)) => write!(
+            Some(LeakSite { label, location, fences }) => write!(
                 f,
-                "{count} of them are \"{label}\", made at {location}: complete or drop their \
-                 completers, or raise the pool's limit"
+                "{} of them are \"{label}\", made at {location}: complete or drop their \
+                 completers, or raise the pool's limit",
+                fences.len()
             ),
             None => f.write_str("all were completed meanwhile: try again"),
         }
