@@ -178,15 +178,63 @@ fn a_bound_that_cannot_be_kept_ends_the_run_with_a_name() {
     assert!(last.starts_with("error: ") && last.contains("for producer"), "{error}");
 }
 
+/// Each of the fences that the job of two devices waits for in a step.
+const FENCES_OF_TWO: usize = 13;
+
 #[test]
-fn a_dropped_fence_completes_with_another_digest() {
+fn a_dropped_fence_is_refused_and_its_edge_named() {
+    let ends = |fence: usize| match fence {
+        10 | 11 => ("gradient", "update"),
+        12 => ("gradient", "a host read"),
+        own => [
+            ("copy features", "normalise"),
+            ("copy numbers", "augment"),
+            ("normalise", "gradient"),
+            ("augment", "gradient"),
+            ("update", "gradient"),
+        ][own % 5],
+    };
+    for fence in 0..FENCES_OF_TWO {
+        let inject = format!("drop-fence={fence}");
+        let output = train(&["--devices", "2", "--epochs", "1", "--inject", &inject]);
+        assert_eq!(output.status.code(), Some(1), "{inject}");
+        let error = text(&output.stderr);
+        let (earlier, later) = ends(fence);
+        let (from, to) = match fence {
+            10 | 11 => (fence - 10, Some(0)),
+            12 => (0, None),
+            4 | 9 => (0, Some(fence / 5)),
+            own => (own / 5, Some(own / 5)),
+        };
+        let to = to.map_or("host".to_string(), |device| format!("device {device} queue"));
+        let edge = format!("missing dependency {earlier} (device {from} queue");
+        assert!(error.contains(&edge), "{inject}: {error}");
+        assert!(error.contains(&format!("-> {later} ({to}")), "{inject}: {error}");
+    }
+}
+
+#[test]
+fn a_dropped_fence_that_nobody_looks_for_gives_another_digest() {
     let good = result(&["--epochs", "2"]);
-    let bad = result(&["--epochs", "2", "--inject", "drop-fence"]);
+    let bad = result(&["--epochs", "2", "--trust", "--inject", "drop-fence"]);
     assert_ne!(good["weights_digest"], bad["weights_digest"]);
     assert_eq!(good["weights_digest"], bad["reference_digest"]);
-    let output = train(&["--epochs", "1", "--inject", "drop-fence", "--verify"]);
+    let output = train(&["--epochs", "1", "--trust", "--inject", "drop-fence", "--verify"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("a dependency is missing"));
+}
+
+#[test]
+fn derived_edges_are_as_many_as_given_ones_and_give_the_same_digest() {
+    let given = result(&["--epochs", "2", "--devices", "3"]);
+    let derived = result(&["--epochs", "2", "--devices", "3", "--auto"]);
+    let trusted = result(&["--epochs", "2", "--devices", "3", "--trust"]);
+    assert_eq!((&given["edges"], &derived["edges"]), (&"check".into(), &"auto".into()));
+    for other in [&derived, &trusted] {
+        assert_eq!(given["weights_digest"], other["weights_digest"]);
+        assert_eq!(given["edges_a_step"], other["edges_a_step"]);
+        assert_eq!(other["redundant_edges_a_step"], 0.0);
+    }
 }
 
 #[test]
@@ -217,8 +265,19 @@ fn bad_input_is_one_line_and_nothing_else() {
         assert_eq!(error.lines().count(), 1, "{arguments:?}: {error}");
         assert!(error.starts_with("error: ") && error.contains(part), "{arguments:?}: {error}");
     }
-    let way = train(&["--sync", "lock", "--inject", "drop-fence"]);
-    assert_eq!(way.status.code(), Some(2));
+    for arguments in [
+        &["--sync", "lock", "--inject", "drop-fence"][..],
+        &["--auto", "--inject", "drop-fence"],
+        &["--sync", "device", "--trust"],
+        &["--auto", "--trust"],
+        &["--devices", "2", "--inject", "drop-fence=13"],
+        &["--inject", "drop-fence=-1"],
+        &["--inject", "drop-fences"],
+    ] {
+        let output = train(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert_eq!(text(&output.stderr).lines().count(), 1, "{arguments:?}");
+    }
 }
 
 #[test]

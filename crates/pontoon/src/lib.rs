@@ -37,7 +37,10 @@ pub use pontoon_signal as signal;
 
 pub use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
 pub use pontoon_hal::{Device, Engine, Memory, Queue};
-pub use pontoon_queue::{Buffer, Fence, FenceError, Stream, StreamError};
+pub use pontoon_queue::{
+    Batch, Buffer, Counts, Edges, Fence, FenceError, HostError, Patience, QueueSpec, Refusal,
+    Session, Stream, StreamError, StreamId, WaitFailure,
+};
 pub use pontoon_signal::{Bound, DoubleBuffer, Rank, Seq, SignalTable, SlotId, TableShape};
 pub use runtime::Runtime;
 

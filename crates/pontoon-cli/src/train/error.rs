@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use pontoon::{
-    FenceError, Rank, StreamError,
+    FenceError, HostError, Rank, Refusal, StreamError, WaitFailure,
     cpu::OpenDeviceError,
     hal::{AllocateError, Fault, HostAccessError, OpenQueueError},
     signal::WaitError,
@@ -20,6 +20,8 @@ pub(crate) enum TrainError {
     Data(DataError),
     /// The options contradict each other.
     Options(&'static str),
+    /// There is no fence of that number to drop.
+    NoSuchFence { devices: u32, last: usize },
     /// A device could not be opened.
     Device(OpenDeviceError),
     /// A queue could not be opened.
@@ -30,8 +32,14 @@ pub(crate) enum TrainError {
     Host(HostAccessError),
     /// A command could not be submitted.
     Stream(StreamError),
+    /// The session did not take a command.
+    Refused(Refusal),
+    /// The host could not use bytes.
+    HostAccess(HostError),
     /// A fence was not reached.
     Fence(FenceError),
+    /// A wait would never have ended.
+    Wait(WaitFailure),
     /// A device did not finish what it had.
     Synchronize { device: Rank, error: WaitError },
     /// The system gave no thread.
@@ -53,7 +61,10 @@ pub(crate) enum TrainError {
 impl TrainError {
     /// Whether the user asked for something impossible, rather than the run failing.
     pub(crate) fn is_bad_input(&self) -> bool {
-        matches!(self, Self::Data(_) | Self::Options(_) | Self::TooLarge { .. })
+        matches!(
+            self,
+            Self::Data(_) | Self::Options(_) | Self::NoSuchFence { .. } | Self::TooLarge { .. }
+        )
     }
 
     /// Whether it is a wait that used up its time, after which waiting again may help.
@@ -87,12 +98,19 @@ impl fmt::Display for TrainError {
         match self {
             Self::Data(error) => error.fmt(f),
             Self::Options(why) => f.write_str(why),
+            Self::NoSuchFence { devices, last } => write!(
+                f,
+                "--inject drop-fence=K: with {devices} devices the fences are 0 to {last}"
+            ),
             Self::Device(error) => error.fmt(f),
             Self::Queue(error) => error.fmt(f),
             Self::Memory(error) => error.fmt(f),
             Self::Host(error) => write!(f, "the host came too early: {error}"),
             Self::Stream(error) => error.fmt(f),
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::HostAccess(error) => error.fmt(f),
             Self::Fence(error) => error.fmt(f),
+            Self::Wait(failure) => failure.fmt(f),
             Self::Synchronize { device, error } => {
                 write!(f, "device-wide synchronise of device {device}: {error}")
             }
@@ -129,4 +147,6 @@ from! {
     HostAccessError => Host,
     StreamError => Stream,
     FenceError => Fence,
+    HostError => HostAccess,
+    Refusal => Refused,
 }

@@ -2,8 +2,9 @@
 
 use std::{ops::Range, sync::Arc, thread, time::Duration};
 
+use bytemuck::Pod;
 use pontoon::{
-    Bound, Buffer, CpuDevice, CpuSpec, Engine, Fence, Kernel, Runtime, Stream, cpu::Region,
+    Buffer, CpuDevice, CpuSpec, Engine, Fence, Kernel, Runtime, Stream, cpu::Region, hal::Access,
 };
 
 use super::{
@@ -40,7 +41,7 @@ pub(super) struct Shared {
     shards: usize,
 }
 
-/// One device's own part: its memory and its streams.
+/// One device's own part: its memory and what it does to it.
 pub(super) struct Lane {
     pub(super) index: usize,
     shared: Shared,
@@ -49,17 +50,109 @@ pub(super) struct Lane {
     normalised: [Buffer<Region, f32>; IN_FLIGHT],
     augmented: [Buffer<Region, f32>; IN_FLIGHT],
     kernels: Kernels,
-    pub(super) streams: Streams,
     features: Vec<f32>,
     labels: Vec<u8>,
 }
 
-/// A device's streams: one on its copy engine, three on its compute units.
+/// A stage of a device's part of a step, each on a stream of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Copy,
+    Normalise,
+    Augment,
+    Train,
+    /// Device 0's, of all devices.
+    Update,
+}
+
+impl Stage {
+    /// The stages that every device has.
+    pub(super) const OF_A_DEVICE: [Self; 4] =
+        [Self::Copy, Self::Normalise, Self::Augment, Self::Train];
+
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+            Self::Normalise => "normalise",
+            Self::Augment => "augment",
+            Self::Train => "train",
+            Self::Update => "update",
+        }
+    }
+
+    pub(super) fn engine(self) -> Engine {
+        match self {
+            Self::Copy => Engine::Copy,
+            _ => Engine::Compute,
+        }
+    }
+}
+
+/// What takes the commands of one device's stages, and the host's accesses.
+pub(super) trait Taker {
+    fn launch<const N: usize>(
+        &mut self,
+        stage: Stage,
+        label: &'static str,
+        kernel: &Kernel,
+        accesses: [Access<Region>; N],
+        arguments: &[u64],
+    ) -> Result<Fence, TrainError>;
+
+    fn copy(
+        &mut self,
+        label: &'static str,
+        from: Access<Region>,
+        to: Access<Region>,
+    ) -> Result<Fence, TrainError>;
+
+    fn write<T: Pod>(&mut self, to: &Buffer<Region, T>, from: &[T]) -> Result<(), TrainError>;
+}
+
+/// Streams of one device without a session: the caller keeps them in order.
 pub(super) struct Streams {
-    pub(super) copy: Stream<CpuDevice>,
-    pub(super) normalise: Stream<CpuDevice>,
-    pub(super) augment: Stream<CpuDevice>,
-    pub(super) train: Stream<CpuDevice>,
+    streams: Vec<(Stage, Stream<CpuDevice>)>,
+}
+
+impl Streams {
+    fn open(device: &CpuDevice, stages: &[Stage]) -> Result<Self, TrainError> {
+        let open = |&stage: &Stage| -> Result<_, TrainError> {
+            Ok((stage, Stream::open(device, stage.engine(), stage.label())?))
+        };
+        Ok(Self { streams: stages.iter().map(open).collect::<Result<_, _>>()? })
+    }
+
+    fn of(&mut self, stage: Stage) -> &mut Stream<CpuDevice> {
+        let mut streams = self.streams.iter_mut();
+        let found = streams.find_map(|(of, stream)| (*of == stage).then_some(stream));
+        found.expect("a device has a stream for each of its stages")
+    }
+}
+
+impl Taker for Streams {
+    fn launch<const N: usize>(
+        &mut self,
+        stage: Stage,
+        label: &'static str,
+        kernel: &Kernel,
+        accesses: [Access<Region>; N],
+        arguments: &[u64],
+    ) -> Result<Fence, TrainError> {
+        Ok(self.of(stage).launch(label, kernel, accesses, arguments.iter().copied())?)
+    }
+
+    fn copy(
+        &mut self,
+        label: &'static str,
+        from: Access<Region>,
+        to: Access<Region>,
+    ) -> Result<Fence, TrainError> {
+        Ok(self.of(Stage::Copy).copy(label, from, to)?)
+    }
+
+    fn write<T: Pod>(&mut self, to: &Buffer<Region, T>, from: &[T]) -> Result<(), TrainError> {
+        Ok(to.host_write(0, from)?)
+    }
 }
 
 /// The samples of a device's part of a batch.
@@ -76,11 +169,10 @@ struct Kernels {
     slow_gradient: Kernel,
 }
 
-/// The stream on which the gradients of all devices are summed and applied; device 0 has it.
+/// How the gradients of all devices are summed and applied; device 0 does it.
 pub(super) struct Root {
     shared: Shared,
     kernel: Kernel,
-    pub(super) stream: Stream<CpuDevice>,
 }
 
 impl Job {
@@ -117,10 +209,18 @@ impl Job {
         devices.map(|(index, device)| Lane::open(index, device, &self.shared, plan, slow)).collect()
     }
 
-    pub(super) fn root(&self) -> Result<Root, TrainError> {
-        let stream = Stream::open(&self.runtime.devices()[0], Engine::Compute, "update")?;
-        let kernel = update_kernel(&self.shared);
-        Ok(Root { shared: self.shared.clone(), kernel, stream })
+    pub(super) fn root(&self) -> Root {
+        Root { shared: self.shared.clone(), kernel: update_kernel(&self.shared) }
+    }
+
+    /// Streams for the stages of device `index`, without a session.
+    pub(super) fn streams(&self, index: usize) -> Result<Streams, TrainError> {
+        Streams::open(&self.runtime.devices()[index], &Stage::OF_A_DEVICE)
+    }
+
+    /// A stream for the update, without a session.
+    pub(super) fn root_stream(&self) -> Result<Streams, TrainError> {
+        Streams::open(&self.runtime.devices()[0], &[Stage::Update])
     }
 }
 
@@ -147,10 +247,14 @@ impl Shared {
         Ok(self.params.to_vec()?)
     }
 
-    /// The losses of a completed step, one a shard.
-    pub(super) fn losses(&self, step: &Step) -> Result<Vec<f32>, TrainError> {
+    /// The losses of a completed step, one a shard, read by `read` from an element on.
+    pub(super) fn losses(
+        &self,
+        step: &Step,
+        read: impl FnOnce(&Buffer<Region, f32>, usize, &mut [f32]) -> Result<(), TrainError>,
+    ) -> Result<Vec<f32>, TrainError> {
         let mut losses = vec![0.0; model::shards(step.samples().len())];
-        self.losses.host_read(step.index % IN_FLIGHT * self.shards, &mut losses)?;
+        read(&self.losses, step.index % IN_FLIGHT * self.shards, &mut losses)?;
         Ok(losses)
     }
 
@@ -184,7 +288,6 @@ impl Lane {
             })
         };
         let images = || Buffer::allocate(device, most * inputs);
-        let compute = |label| Stream::open(device, Engine::Compute, label);
         Ok(Self {
             index,
             shared: shared.clone(),
@@ -193,12 +296,6 @@ impl Lane {
             normalised: [images()?, images()?],
             augmented: [images()?, images()?],
             kernels: Kernels::new(shared, slow),
-            streams: Streams {
-                copy: Stream::open(device, Engine::Copy, "copy")?,
-                normalise: compute("normalise")?,
-                augment: compute("augment")?,
-                train: compute("train")?,
-            },
             features: vec![0.0; most * inputs],
             labels: vec![0; most],
         })
@@ -210,47 +307,54 @@ impl Lane {
     }
 
     /// Puts the device's samples where its copy engine finds them. Host work.
-    pub(super) fn stage(&mut self, step: &Step) -> Result<(), TrainError> {
+    pub(super) fn stage(&mut self, taker: &mut impl Taker, step: &Step) -> Result<(), TrainError> {
         let part = self.shared.part(self.index, step);
         let numbers = &step.samples()[part.samples];
         let features = &mut self.features[..numbers.len() * self.shared.shape.inputs()];
         let labels = &mut self.labels[..numbers.len()];
         self.shared.train.gather(numbers, features, labels);
         let staging = &self.staging[step.index % IN_FLIGHT];
-        staging.features.host_write(0, features)?;
-        staging.labels.host_write(0, labels)?;
-        staging.numbers.host_write(0, numbers)?;
-        Ok(())
+        taker.write(&staging.features, features)?;
+        taker.write(&staging.labels, labels)?;
+        taker.write(&staging.numbers, numbers)
     }
 
     /// Brings the batch to the device.
-    pub(super) fn copy(&mut self, step: &Step) -> Result<Fence, TrainError> {
+    pub(super) fn copy(
+        &mut self,
+        taker: &mut impl Taker,
+        step: &Step,
+    ) -> Result<Fence, TrainError> {
         let (samples, images, slot) = self.ranges(step);
         let (from, to) = (&self.staging[slot], &self.batches[slot]);
-        let copy = &mut self.streams.copy;
-        copy.copy("copy features", from.features.read(images.clone()), to.features.write(images))?;
-        copy.copy(
+        let features = (from.features.read(images.clone()), to.features.write(images));
+        taker.copy("copy features", features.0, features.1)?;
+        taker.copy(
             "copy labels",
             from.labels.read(samples.clone()),
             to.labels.write(samples.clone()),
         )?;
-        Ok(copy.copy(
-            "copy numbers",
-            from.numbers.read(samples.clone()),
-            to.numbers.write(samples),
-        )?)
+        taker.copy("copy numbers", from.numbers.read(samples.clone()), to.numbers.write(samples))
     }
 
     /// Scales the batch.
-    pub(super) fn normalise(&mut self, step: &Step) -> Result<Fence, TrainError> {
+    pub(super) fn normalise(
+        &mut self,
+        taker: &mut impl Taker,
+        step: &Step,
+    ) -> Result<Fence, TrainError> {
         let (_, images, slot) = self.ranges(step);
         let (from, to) = (&self.batches[slot].features, &self.normalised[slot]);
         let accesses = [from.read(images.clone()), to.write(images)];
-        Ok(self.streams.normalise.launch("normalise", &self.kernels.normalise, accesses, [])?)
+        taker.launch(Stage::Normalise, "normalise", &self.kernels.normalise, accesses, &[])
     }
 
     /// Shifts each image of the batch by a pixel, and scales it.
-    pub(super) fn augment(&mut self, step: &Step) -> Result<Fence, TrainError> {
+    pub(super) fn augment(
+        &mut self,
+        taker: &mut impl Taker,
+        step: &Step,
+    ) -> Result<Fence, TrainError> {
         let (samples, images, slot) = self.ranges(step);
         let batch = &self.batches[slot];
         let accesses = [
@@ -259,11 +363,16 @@ impl Lane {
             batch.numbers.read(samples),
         ];
         let arguments = [u64::from(step.epoch)];
-        Ok(self.streams.augment.launch("augment", &self.kernels.augment, accesses, arguments)?)
+        taker.launch(Stage::Augment, "augment", &self.kernels.augment, accesses, &arguments)
     }
 
     /// Merges both versions of the batch and computes the gradients of the device's shards.
-    pub(super) fn gradient(&mut self, step: &Step, slowly: bool) -> Result<Fence, TrainError> {
+    pub(super) fn gradient(
+        &mut self,
+        taker: &mut impl Taker,
+        step: &Step,
+        slowly: bool,
+    ) -> Result<Fence, TrainError> {
         let (samples, images, slot) = self.ranges(step);
         let shards = self.shared.part(self.index, step).shards;
         let parameters = self.shared.shape.parameters();
@@ -278,7 +387,7 @@ impl Lane {
         ];
         let kernels = &self.kernels;
         let kernel = if slowly { &kernels.slow_gradient } else { &kernels.gradient };
-        Ok(self.streams.train.launch("gradient", kernel, accesses, [])?)
+        taker.launch(Stage::Train, "gradient", kernel, accesses, &[])
     }
 
     /// The device's samples and image elements, and which of the batches under way it is.
@@ -290,19 +399,14 @@ impl Lane {
 
 impl Root {
     /// Sums all shards in their order and updates the parameters.
-    pub(super) fn update(&mut self, step: &Step) -> Result<Fence, TrainError> {
+    pub(super) fn update(&self, taker: &mut impl Taker, step: &Step) -> Result<Fence, TrainError> {
         let shared = &self.shared;
         let used = model::shards(step.samples().len()) * shared.shape.parameters();
         let accesses =
             [shared.params.write(..), shared.velocity.write(..), shared.gradients.read(..used)];
         let rate = shared.settings.rate(step.epoch).to_bits();
         let arguments = [step.samples().len() as u64, u64::from(rate)];
-        Ok(self.stream.launch("update", &self.kernel, accesses, arguments)?)
-    }
-
-    /// Makes the stream wait for `fence`.
-    pub(super) fn wait(&mut self, fence: &Fence, bound: Bound) -> Result<(), TrainError> {
-        Ok(self.stream.wait(fence, bound)?)
+        taker.launch(Stage::Update, "update", &self.kernel, accesses, &arguments)
     }
 }
 

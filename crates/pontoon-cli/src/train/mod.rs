@@ -23,7 +23,7 @@ use std::{
 };
 
 use pontoon::{
-    Bound,
+    Bound, Edges,
     signal::{self, Profile},
 };
 
@@ -67,7 +67,14 @@ pub(crate) struct Options {
     /// How the stages are kept in order.
     #[arg(long, value_name = "WAY", default_value = "signals")]
     sync: Way,
-    /// A fault to put in on purpose.
+    /// Takes the fences for complete: nobody looks whether one is missing.
+    #[arg(long, conflicts_with = "auto")]
+    trust: bool,
+    /// Gives no fences: they are derived from what each command uses.
+    #[arg(long)]
+    auto: bool,
+    /// A fault to put in on purpose: `drop-fence` or `drop-fence=K` (one wait is left out),
+    /// `kill-producer` (the last device dies half-way), `slow-producer`.
     #[arg(long, value_name = "FAULT")]
     inject: Option<Inject>,
     /// The longest that any wait may take, such as 500ms or 2s; what `pontoon tune` chose for
@@ -82,13 +89,36 @@ pub(crate) struct Options {
     json: bool,
 }
 
+impl Options {
+    /// Who sees to the fences, if that goes with the rest.
+    fn edges(&self) -> Result<Edges, TrainError> {
+        let has_fences = self.sync == Way::Signals;
+        if let Some(Inject::DropFence(fence)) = self.inject {
+            if !has_fences || self.auto {
+                return Err(TrainError::Options(
+                    "--inject drop-fence needs --sync signals without --auto: there is no other \
+                     fence to drop",
+                ));
+            }
+            let fences = way::edges_of(self.devices as usize);
+            if fence.is_some_and(|fence| fence >= fences) {
+                return Err(TrainError::NoSuchFence { devices: self.devices, last: fences - 1 });
+            }
+        }
+        match (self.auto, self.trust) {
+            (false, false) => Ok(Edges::Check),
+            _ if !has_fences => Err(TrainError::Options(
+                "--auto and --trust need --sync signals: the other ways have no fences",
+            )),
+            (true, _) => Ok(Edges::Auto),
+            (_, true) => Ok(Edges::Trust),
+        }
+    }
+}
+
 /// Trains and prints what came of it.
 pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
-    if options.inject == Some(Inject::DropFence) && options.sync != Way::Signals {
-        return Err(TrainError::Options(
-            "--inject drop-fence needs --sync signals: the other ways have no fence to drop",
-        ));
-    }
+    let edges = options.edges()?;
     let data = match &options.data {
         Some(path) => Dataset::load(path)?,
         None => Dataset::from_bytes(DIGITS, Path::new(DIGITS_NAME))?,
@@ -106,7 +136,7 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
         progress.warn(&format!("injected: {}", inject.what(options.devices - 1)));
     }
     let (bound, inject) = (options.bound.unwrap_or_else(tuned), options.inject);
-    let run = Run { job: &job, plan: &plan, bound, inject, progress: &progress };
+    let run = Run { job: &job, plan: &plan, edges, bound, inject, progress: &progress };
     let started = Instant::now();
     let ran = way::run(options.sync, &run);
     let wall = started.elapsed();
@@ -116,7 +146,7 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
     let params = job.shared.params()?;
     let digest = model::digest(&params);
     // An injected missing fence is looked for without being asked.
-    let reference = (options.verify || inject == Some(Inject::DropFence))
+    let reference = (options.verify || matches!(inject, Some(Inject::DropFence(_))))
         .then(|| model::digest(&train_reference(&train, &settings).params));
     let report = Report {
         way: options.sync,
@@ -131,6 +161,8 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
         reference: reference.as_deref(),
         wall,
         waits: &ran.waits,
+        edges,
+        counts: ran.counts.as_ref(),
     };
     report.print(options.json).map_err(TrainError::Output)?;
     match reference {

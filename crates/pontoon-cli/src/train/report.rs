@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use pontoon::{Counts, Edges};
 use serde::Serialize;
 
 use super::way::{Waits, Way};
@@ -26,6 +27,9 @@ pub(super) struct Report<'r> {
     pub(super) reference: Option<&'r str>,
     pub(super) wall: Duration,
     pub(super) waits: &'r Waits,
+    pub(super) edges: Edges,
+    /// What the session did, if there was one.
+    pub(super) counts: Option<&'r Counts>,
 }
 
 #[derive(Serialize)]
@@ -43,6 +47,12 @@ struct Summary<'r> {
     reference_digest: Option<&'r str>,
     seconds: f64,
     step_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    edges: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    edges_a_step: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redundant_edges_a_step: Option<f64>,
     sync_points_a_step: f64,
     wait_mean_us: f64,
     wait_p99_us: f64,
@@ -90,6 +100,13 @@ impl Report<'_> {
             reference_digest: self.reference,
             seconds,
             step_ms: seconds * 1e3 / steps,
+            edges: self.counts.map(|_| match self.edges {
+                Edges::Auto => "auto",
+                Edges::Check => "check",
+                Edges::Trust => "trust",
+            }),
+            edges_a_step: self.counts.map(|counts| counts.edges as f64 / steps),
+            redundant_edges_a_step: self.counts.map(|counts| counts.redundant as f64 / steps),
             sync_points_a_step: self.waits.count as f64 / steps,
             wait_mean_us: us(self.waits.mean),
             wait_p99_us: us(self.waits.p99),
@@ -132,6 +149,15 @@ impl Summary<'_> {
         }
         writeln!(out, "  time            {:.2} s, {:.3} ms a step", self.seconds, self.step_ms)?;
         writeln!(out, "synchronisation")?;
+        if let (Some(edges), Some(each)) = (self.edges, self.edges_a_step) {
+            let how = match edges {
+                "auto" => "derived",
+                "check" => "given, and proved complete",
+                _ => "given, and trusted",
+            };
+            let redundant = self.redundant_edges_a_step.unwrap_or_default();
+            writeln!(out, "  dependencies    {each:.1} a step, {how}; {redundant:.1} redundant")?;
+        }
         writeln!(out, "  sync points     {:.1} a step", self.sync_points_a_step)?;
         writeln!(
             out,

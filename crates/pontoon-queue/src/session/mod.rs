@@ -23,7 +23,7 @@ mod spin;
 
 use std::{fmt, sync::Arc};
 
-use pontoon_hal::{Access, CommandOf, Device, Engine, OpenQueueError};
+use pontoon_hal::{Access, CommandOf, Device, Engine, Fault, OpenQueueError, Queue};
 use pontoon_signal::{
     Bound, Nanos, Rank,
     shim::{AtomicU32, Ordering::Relaxed},
@@ -296,6 +296,11 @@ impl<'d, D: Device> Session<'d, D> {
         self.counts
     }
 
+    /// Why queues failed, of those that did.
+    pub fn faults(&self) -> impl Iterator<Item = Fault> {
+        self.lanes.iter().filter_map(|lane| lane.queue.fault())
+    }
+
     /// Opens a queue of `device`. The label names it in errors.
     ///
     /// # Errors
@@ -392,7 +397,11 @@ impl<'d, D: Device> Session<'d, D> {
     /// # Blocks
     ///
     /// While the queue has no room, at most as long as the session's patience.
-    pub fn submit(&mut self, stream: StreamId, batch: Batch<D, Sealed>) -> Result<Fence, Refused<D>> {
+    pub fn submit(
+        &mut self,
+        stream: StreamId,
+        batch: Batch<D, Sealed>,
+    ) -> Result<Fence, Refused<D>> {
         self.submit_with(stream, batch, Room::Wait(self.patience))
     }
 

@@ -156,7 +156,8 @@ impl<D: Device> Session<'_, D> {
     /// Makes a collective of `members` batches, one each of different streams, which start together.
     pub fn collective(&mut self, label: &str, members: u32) -> CollectiveId {
         let label = Arc::from(label);
-        let collective = Collective { label, members, node: None, parcels: Vec::new(), before: None };
+        let collective =
+            Collective { label, members, node: None, parcels: Vec::new(), before: None };
         self.parked.collectives.push(collective);
         CollectiveId::new(self.id, self.parked.collectives.len() - 1)
     }
@@ -428,7 +429,7 @@ impl<D: Device> Session<'_, D> {
         let Some(parcel) = self.parked.parcels.remove(&node) else { return };
         self.lanes[parcel.lane].parked.retain(|&other| other != node);
         self.forget(node);
-        let _ = parcel.completer.complete(Err(fault_reason::ABANDONED));
+        parcel.completer.complete(Err(fault_reason::ABANDONED));
     }
 
     /// Takes a node out of everything. Those who wait for its signals want them again.
@@ -584,7 +585,7 @@ impl<D: Device> Session<'_, D> {
         let point = self.lanes[lane].point(self.id, axis, self.tracker.events(axis));
         // Set before the gate opens.
         let _ = parcel.late.real.set(point);
-        let _ = parcel.completer.complete(Ok(()));
+        parcel.completer.complete(Ok(()));
         self.unpromise(node);
         Ok(())
     }
@@ -638,7 +639,7 @@ impl<D: Device> Session<'_, D> {
             }
             self.forget(node);
             let _ = parcel.late.why.set(Arc::clone(&abandoned));
-            let _ = parcel.completer.complete(Err(fault_reason::ABANDONED));
+            parcel.completer.complete(Err(fault_reason::ABANDONED));
             ended.get_or_insert(parcel.late);
         }
         // The queue fails in its turn too, after what it was given before.
@@ -669,7 +670,8 @@ impl<D: Device> Session<'_, D> {
     pub(super) fn waits_for_room(&self, late: &Late) -> Option<usize> {
         let parcel = self.parked.parcels.get(&late.node)?;
         let head = *self.lanes[parcel.lane].parked.front()?;
-        let full = self.lanes[parcel.lane].completed() < self.tracker.events(Self::axis(parcel.lane));
+        let full =
+            self.lanes[parcel.lane].completed() < self.tracker.events(Self::axis(parcel.lane));
         (self.is_ready(head) && full && self.has_come(head)).then_some(parcel.lane)
     }
 

@@ -135,10 +135,8 @@ impl<D: Device> Session<'_, D> {
         match step {
             Step::Work(command) => self.emit_work(emit, command, plan, clock),
             Step::Wait(WaitFor::Fence(fence)) => {
-                let outside = matches!(
-                    self.resolve(&WaitFor::Fence(fence.clone())),
-                    Ok(Resolved::Outside)
-                );
+                let outside =
+                    matches!(self.resolve(&WaitFor::Fence(fence.clone())), Ok(Resolved::Outside));
                 match fence.point().filter(|_| outside) {
                     Some(point) => {
                         let (slot, target) = (point.slot.clone(), point.target);
@@ -194,7 +192,8 @@ impl<D: Device> Session<'_, D> {
             self.tracker.pass(axis);
             return Ok(());
         }
-        let did = self.tracker.commit(axis, plan.touches.iter().map(|(touch, size)| (touch, *size)));
+        let did =
+            self.tracker.commit(axis, plan.touches.iter().map(|(touch, size)| (touch, *size)));
         self.counts.maintained(&did);
         Ok(())
     }

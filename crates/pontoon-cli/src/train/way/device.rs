@@ -2,45 +2,55 @@
 
 use pontoon::hal::Device;
 
-use super::{HostWaits, Ran, Run};
-use crate::train::{error::TrainError, job::Lane};
+use super::{HostWaits, Ran, Run, read_untracked};
+use crate::train::{
+    error::TrainError,
+    job::{Lane, Streams},
+};
+
+/// What every device does between two stops.
+type Work<'w> = dyn FnMut(&mut Lane, &mut Streams) -> Result<(), TrainError> + 'w;
 
 pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
     let mut lanes = run.lanes()?;
-    let mut root = run.job.root()?;
+    let mut streams: Vec<_> =
+        (0..lanes.len()).map(|index| run.job.streams(index)).collect::<Result<_, _>>()?;
+    let (root, mut root_stream) = (run.job.root(), run.job.root_stream()?);
     let (mut losses, mut waits) = (Vec::new(), HostWaits::default());
     for index in 0..run.plan.steps() {
         let step = &run.plan.step(index);
-        let mut stage = |work: &mut dyn FnMut(&mut Lane) -> Result<(), TrainError>| {
-            lanes.iter_mut().filter(|lane| lane.takes_part(step)).try_for_each(work)?;
+        let mut stage = |work: &mut Work<'_>| {
+            let both = lanes.iter_mut().zip(&mut streams);
+            let mut working = both.filter(|(lane, _)| lane.takes_part(step));
+            working.try_for_each(|(lane, streams)| work(lane, streams))?;
             stop_all(run, &mut waits)
         };
-        stage(&mut |lane| {
-            lane.stage(step)?;
-            lane.copy(step)?;
+        stage(&mut |lane, streams| {
+            lane.stage(streams, step)?;
+            lane.copy(streams, step)?;
             Ok(())
         })?;
-        stage(&mut |lane| {
-            lane.normalise(step)?;
-            lane.augment(step)?;
+        stage(&mut |lane, streams| {
+            lane.normalise(streams, step)?;
+            lane.augment(streams, step)?;
             Ok(())
         })?;
-        stage(&mut |lane| {
+        stage(&mut |lane, streams| {
             let slowly = run.is_slow(lane, step);
-            lane.gradient(step, slowly)?;
+            lane.gradient(streams, step, slowly)?;
             run.kill_if_due(step);
             Ok(())
         })?;
-        root.update(step)?;
+        root.update(&mut root_stream, step)?;
         stop_all(run, &mut waits)?;
-        run.finish_step(step, &mut losses)?;
+        run.finish_step(step, &mut losses, read_untracked)?;
     }
     let mut waits = waits.figures();
     // While the host waits, every device either runs its part or stands still.
     let devices = run.job.runtime.devices();
     let busy = devices.iter().map(pontoon::CpuDevice::busy).sum();
     waits.stalled = (waits.stalled * devices.len() as u32).saturating_sub(busy);
-    Ok(Ran { losses, waits })
+    Ok(Ran { losses, waits, counts: None })
 }
 
 fn stop_all(run: &Run<'_>, waits: &mut HostWaits) -> Result<(), TrainError> {

@@ -9,10 +9,10 @@ use std::{
 
 use pontoon::Fence;
 
-use super::{HostWaits, Ran, Run};
+use super::{HostWaits, Ran, Run, read_untracked};
 use crate::train::{
     error::TrainError,
-    job::{Lane, Root},
+    job::{Lane, Root, Streams},
     plan::Step,
 };
 
@@ -34,7 +34,9 @@ struct Count {
 
 pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
     let mut lanes = run.lanes()?;
-    let mut root = run.job.root()?;
+    let mut streams: Vec<_> =
+        (0..lanes.len()).map(|index| run.job.streams(index)).collect::<Result<_, _>>()?;
+    let mut root = (run.job.root(), run.job.root_stream()?);
     let gradients = vec![0; run.job.shared.devices];
     let count = Mutex::new(Count { gradients, updates: 0, failed: false });
     let turns = Turns { data: Mutex::default(), count, changed: Condvar::new() };
@@ -45,11 +47,12 @@ pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
         let mut root = Some((root, losses));
         let threads: Vec<_> = lanes
             .iter_mut()
-            .map(|lane| {
+            .zip(&mut streams)
+            .map(|(lane, streams)| {
                 let root = root.take();
                 let started = thread::Builder::new().spawn_scoped(scope, move || {
                     let mut waits = HostWaits::default();
-                    let outcome = train(run, lane, root, turns, &mut waits);
+                    let outcome = train(run, (lane, streams), root, turns, &mut waits);
                     if outcome.is_err() {
                         lock(&turns.count).failed = true;
                         turns.changed.notify_all();
@@ -81,15 +84,15 @@ pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
     failures.sort_by_key(TrainError::is_consequence);
     match failures.into_iter().next() {
         Some(error) => Err(error),
-        None => Ok(Ran { losses, waits: waits.figures() }),
+        None => Ok(Ran { losses, waits: waits.figures(), counts: None }),
     }
 }
 
 /// One device's thread. Device 0's also updates.
 fn train(
     run: &Run<'_>,
-    lane: &mut Lane,
-    mut root: Option<(&mut Root, &mut Vec<f32>)>,
+    (lane, streams): (&mut Lane, &mut Streams),
+    mut root: Option<(&mut (Root, Streams), &mut Vec<f32>)>,
     turns: &Turns,
     waits: &mut HostWaits,
 ) -> Result<(), TrainError> {
@@ -97,28 +100,28 @@ fn train(
         let step = &run.plan.step(index);
         if lane.takes_part(step) {
             let data = waits.timed(|| lock(&turns.data));
-            lane.stage(step)?;
-            done(run, &lane.copy(step)?, waits)?;
+            lane.stage(streams, step)?;
+            done(run, &lane.copy(streams, step)?, waits)?;
             drop(data);
             let data = waits.timed(|| lock(&turns.data));
-            let normalised = lane.normalise(step)?;
-            done(run, &lane.augment(step)?, waits)?;
+            let normalised = lane.normalise(streams, step)?;
+            done(run, &lane.augment(streams, step)?, waits)?;
             done(run, &normalised, waits)?;
             drop(data);
             let data = waits.timed(|| lock(&turns.data));
             let slowly = run.is_slow(lane, step);
-            done(run, &lane.gradient(step, slowly)?, waits)?;
+            done(run, &lane.gradient(streams, step, slowly)?, waits)?;
             drop(data);
             lock(&turns.count).gradients[lane.index] = index + 1;
             turns.changed.notify_all();
         }
-        if let Some((root, losses)) = &mut root {
+        if let Some(((root, stream), losses)) = &mut root {
             run.kill_if_due(step);
             let all_done = |count: &Count| missing(run, count, step).is_none();
             await_turn(run, lane.index, step, turns, waits, all_done)?;
             let data = waits.timed(|| lock(&turns.data));
-            done(run, &root.update(step)?, waits)?;
-            run.finish_step(step, losses)?;
+            done(run, &root.update(stream, step)?, waits)?;
+            run.finish_step(step, losses, read_untracked)?;
             drop(data);
             lock(&turns.count).updates += 1;
             turns.changed.notify_all();

@@ -1,19 +1,22 @@
 //! The ways to keep the job's stages in order: by signals, by a lock, by stopping devices.
 
 mod device;
+mod inject;
 mod lock;
 mod signals;
 
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use pontoon::{Bound, hal::Fault};
+use pontoon::{Bound, Buffer, Counts, Edges, cpu::Region, hal::Fault};
 
+pub(crate) use inject::Inject;
 pub(crate) use lock::Turn;
+pub(super) use signals::edges_of;
 
 use super::{
     error::TrainError,
-    job::{Job, Lane, Root},
+    job::{Job, Lane},
     model,
     plan::{Plan, Step},
     progress::Progress,
@@ -30,32 +33,12 @@ pub(crate) enum Way {
     Device,
 }
 
-/// A fault put in on purpose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Inject {
-    /// The last device normalises each batch without waiting for its copy.
-    DropFence,
-    /// The last device dies half-way.
-    KillProducer,
-    /// The last device takes long over a few gradients.
-    SlowProducer,
-}
-
-impl Inject {
-    /// What it does to device `last`.
-    pub(super) fn what(self, last: u32) -> String {
-        match self {
-            Self::DropFence => format!("device {last} normalises without waiting for its copy"),
-            Self::KillProducer => format!("device {last} dies half-way"),
-            Self::SlowProducer => format!("device {last} is slow over three of its gradients"),
-        }
-    }
-}
-
 /// What a way is given to run.
 pub(super) struct Run<'r> {
     pub(super) job: &'r Job,
     pub(super) plan: &'r Plan,
+    /// Who sees to it that no fence is missing, where streams wait for fences.
+    pub(super) edges: Edges,
     pub(super) bound: Duration,
     pub(super) inject: Option<Inject>,
     pub(super) progress: &'r Progress,
@@ -67,6 +50,8 @@ pub(super) struct Ran {
     /// The loss of each shard of the last epoch, in order.
     pub(super) losses: Vec<f32>,
     pub(super) waits: Waits,
+    /// What the session did, if there was one.
+    pub(super) counts: Option<Counts>,
 }
 
 /// The host's waits, or the devices' where those wait.
@@ -120,7 +105,7 @@ impl Run<'_> {
         &self,
         limit: Duration,
         late: &mut u64,
-        wait: impl Fn(Bound) -> Result<(), TrainError>,
+        mut wait: impl FnMut(Bound) -> Result<(), TrainError>,
         blame: impl Fn(TrainError) -> TrainError,
     ) -> Result<(), TrainError> {
         let started = Instant::now();
@@ -166,8 +151,13 @@ impl Run<'_> {
         }
     }
 
-    fn finish_step(&self, step: &Step, losses: &mut Vec<f32>) -> Result<(), TrainError> {
-        let of_step = self.job.shared.losses(step)?;
+    fn finish_step(
+        &self,
+        step: &Step,
+        losses: &mut Vec<f32>,
+        read: impl FnOnce(&Buffer<Region, f32>, usize, &mut [f32]) -> Result<(), TrainError>,
+    ) -> Result<(), TrainError> {
+        let of_step = self.job.shared.losses(step, read)?;
         self.progress.step(step, model::mean_loss(&of_step, step.samples().len()));
         if step.is_first {
             losses.clear();
@@ -177,14 +167,19 @@ impl Run<'_> {
     }
 }
 
+/// A host read that no session sees.
+fn read_untracked(
+    buffer: &Buffer<Region, f32>,
+    at: usize,
+    into: &mut [f32],
+) -> Result<(), TrainError> {
+    Ok(buffer.host_read(at, into)?)
+}
+
 /// The fault that the others followed from: one that is not a wait for another's failure.
-fn root_fault<'s>(lanes: impl IntoIterator<Item = &'s Lane>, root: &Root) -> Option<Fault> {
+fn root_fault(faults: impl Iterator<Item = Fault>) -> Option<Fault> {
     use pontoon::{hal::Cause, signal::WaitError};
-    let lanes = lanes.into_iter().flat_map(|lane| {
-        let streams = &lane.streams;
-        [&streams.copy, &streams.normalise, &streams.augment, &streams.train]
-    });
-    let mut faults: Vec<_> = lanes.chain([&root.stream]).filter_map(|s| s.fault()).collect();
+    let mut faults: Vec<_> = faults.collect();
     let rank = |fault: &Fault| match &fault.cause {
         Cause::Hazard(_) | Cause::Panicked(_) => 0,
         // Whoever waited for the dead device itself says more than who waited for them, and both

@@ -1,19 +1,30 @@
 //! Streams wait for each other's fences; the host only keeps the number of steps under way.
+//!
+//! The waits are given here, and a session checks that none is missing; or the session derives them
+//! and none is given; or they are given and trusted.
+
+mod delay;
+mod fences;
 
 use std::{collections::VecDeque, time::Duration};
 
+use bytemuck::Pod;
 use pontoon::{
-    Bound, Fence, SignalTable, SlotId, TableShape,
-    cpu::WaitLog,
-    signal::{Publisher, Seq},
+    Bound, Buffer, CpuDevice, Engine, Fence, Kernel, Patience, Session, StreamId, WaitFailure,
+    cpu::{Region, WaitLog},
+    hal::Access,
 };
 
-use super::{Inject, Ran, Run, Waits, root_fault};
+pub(in crate::train) use fences::edges_of;
+
+use super::{Inject, Ran, Run, root_fault};
 use crate::train::{
     error::TrainError,
-    job::{IN_FLIGHT, Lane, Root},
+    job::{IN_FLIGHT, Lane, Root, Stage, Taker},
     plan::Step,
 };
+use delay::Delay;
+use fences::Given;
 
 /// The fences of a step under way.
 struct Under {
@@ -22,46 +33,116 @@ struct Under {
     update: Fence,
 }
 
+/// The session, and its streams by device and stage.
+pub(super) struct Streams<'d> {
+    session: Session<'d, CpuDevice>,
+    of_devices: Vec<[StreamId; 4]>,
+    update: StreamId,
+}
+
+/// One device's part of it, or the host's.
+struct Part<'s, 'd> {
+    streams: &'s mut Streams<'d>,
+    device: usize,
+}
+
+impl<'d> Streams<'d> {
+    fn open(run: &Run<'d>) -> Result<Self, TrainError> {
+        let idle = Patience::within(run.bound);
+        let mut session = Session::new(run.edges).with_bound(run.bound()).with_patience(idle);
+        let devices = run.job.runtime.devices();
+        let mut of_devices = Vec::with_capacity(devices.len());
+        for device in devices {
+            let mut open = |stage: Stage| session.stream(device, stage.engine(), stage.label());
+            let [copy, normalise, augment, train] = Stage::OF_A_DEVICE.map(&mut open);
+            of_devices.push([copy?, normalise?, augment?, train?]);
+        }
+        let update = session.stream(&devices[0], Engine::Compute, Stage::Update.label())?;
+        Ok(Self { session, of_devices, update })
+    }
+
+    fn of(&self, device: usize, stage: Stage) -> StreamId {
+        let at = Stage::OF_A_DEVICE.iter().position(|&of| of == stage);
+        at.map_or(self.update, |at| self.of_devices[device][at])
+    }
+
+    fn part(&mut self, device: usize) -> Part<'_, 'd> {
+        Part { streams: self, device }
+    }
+}
+
+impl Taker for Part<'_, '_> {
+    fn launch<const N: usize>(
+        &mut self,
+        stage: Stage,
+        label: &'static str,
+        kernel: &Kernel,
+        accesses: [Access<Region>; N],
+        arguments: &[u64],
+    ) -> Result<Fence, TrainError> {
+        let stream = self.streams.of(self.device, stage);
+        let arguments = arguments.iter().copied();
+        Ok(self.streams.session.launch(stream, label, kernel, accesses, arguments)?)
+    }
+
+    fn copy(
+        &mut self,
+        label: &'static str,
+        from: Access<Region>,
+        to: Access<Region>,
+    ) -> Result<Fence, TrainError> {
+        let stream = self.streams.of(self.device, Stage::Copy);
+        Ok(self.streams.session.copy(stream, label, from, to)?)
+    }
+
+    fn write<T: Pod>(&mut self, to: &Buffer<Region, T>, from: &[T]) -> Result<(), TrainError> {
+        Ok(self.streams.session.write(to, 0, from)?)
+    }
+}
+
 pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
     let mut lanes = run.lanes()?;
-    let mut root = run.job.root()?;
+    let root = run.job.root();
+    let mut streams = Streams::open(run)?;
+    let mut given = Given::new(run, lanes.len());
     let mut ran = Ran::default();
     let mut late = 0;
-    let submitted = submit_all(run, &mut lanes, &mut root, &mut ran, &mut late);
+    let submitted =
+        submit_all(run, &mut lanes, &root, &mut streams, &mut given, &mut ran, &mut late);
     submitted.map_err(|error| {
         // Let the failure run down to the last stream: who waited for whom says more than the
         // stream that happened to be submitted to.
-        let _ = root.stream.fence().wait(run.bound());
-        root_fault(&lanes, &root).map_or(error, TrainError::Fault)
+        let _ = streams.session.drain(streams.update, Patience::within(run.bound));
+        root_fault(streams.session.faults()).map_or(error, TrainError::Fault)
     })?;
     ran.waits = waits(run, late);
+    ran.counts = Some(streams.session.counts());
     Ok(ran)
 }
 
 fn submit_all(
     run: &Run<'_>,
     lanes: &mut [Lane],
-    root: &mut Root,
+    root: &Root,
+    streams: &mut Streams<'_>,
+    given: &mut Given,
     ran: &mut Ran,
     late: &mut u64,
 ) -> Result<(), TrainError> {
-    let mut gate = Gate::new();
     let mut under: VecDeque<Under> = VecDeque::with_capacity(IN_FLIGHT);
     for index in 0..run.plan.steps() {
         if under.len() == IN_FLIGHT
             && let Some(oldest) = under.pop_front()
         {
-            finish(run, &oldest, late)?;
-            run.finish_step(&run.plan.step(oldest.step), &mut ran.losses)?;
+            finish(run, streams, &oldest, given, ran, late)?;
         }
         let step = &run.plan.step(index);
         let before = under.back().map(|under| under.update.clone());
-        under.push_back(submit(run, lanes, root, step, before.as_ref(), &mut gate)?);
+        under.push_back(submit(run, lanes, root, streams, step, before.as_ref(), given)?);
         run.kill_if_due(step);
     }
     for oldest in under {
-        finish(run, &oldest, late)?;
-        run.finish_step(&run.plan.step(oldest.step), &mut ran.losses)?;
+        finish(run, streams, &oldest, given, ran, late)?;
     }
     Ok(())
 }
@@ -70,48 +151,80 @@ fn submit_all(
 fn submit(
     run: &Run<'_>,
     lanes: &mut [Lane],
-    root: &mut Root,
+    root: &Root,
+    streams: &mut Streams<'_>,
     step: &Step,
     before: Option<&Fence>,
-    gate: &mut Gate,
+    given: &mut Given,
 ) -> Result<Under, TrainError> {
-    let bound = run.bound();
     let mut gradients = Vec::with_capacity(lanes.len());
     for lane in lanes.iter_mut().filter(|lane| lane.takes_part(step)) {
-        lane.stage(step)?;
-        let normalised = if run.inject == Some(Inject::DropFence) && run.is_last(lane) {
-            normalise_too_early(lane, step, gate, bound)?
-        } else {
-            let copied = lane.copy(step)?;
-            lane.streams.normalise.wait(&copied, bound)?;
-            lane.normalise(step)?
-        };
-        let copied = lane.streams.copy.fence();
-        lane.streams.augment.wait(&copied, bound)?;
-        let augmented = lane.augment(step)?;
-        lane.streams.train.wait(&normalised, bound)?;
-        lane.streams.train.wait(&augmented, bound)?;
+        let device = lane.index;
+        let [copy, normalise, augment, train] = streams.of_devices[device];
+        let part = &mut streams.part(device);
+        lane.stage(part, step)?;
+        given.delay(part.streams, Stage::Copy, device, copy, step)?;
+        let copied = lane.copy(part, step)?;
+        given.wait(part.streams, fences::COPY_NORMALISE, device, normalise, &copied)?;
+        given.delay(part.streams, Stage::Normalise, device, normalise, step)?;
+        let normalised = lane.normalise(part, step)?;
+        given.wait(part.streams, fences::COPY_AUGMENT, device, augment, &copied)?;
+        given.delay(part.streams, Stage::Augment, device, augment, step)?;
+        let augmented = lane.augment(part, step)?;
+        given.wait(part.streams, fences::NORMALISE_TRAIN, device, train, &normalised)?;
+        given.wait(part.streams, fences::AUGMENT_TRAIN, device, train, &augmented)?;
         if let Some(before) = before {
-            lane.streams.train.wait(before, bound)?;
+            given.wait(part.streams, fences::UPDATE_TRAIN, device, train, before)?;
         }
-        gradients.push(lane.gradient(step, run.is_slow(lane, step))?);
+        given.delay(part.streams, Stage::Train, device, train, step)?;
+        gradients.push((device, lane.gradient(part, step, run.is_slow(lane, step))?));
     }
     // In the order of the devices, which is the order of the shards.
-    for gradient in &gradients {
-        root.wait(gradient, bound)?;
+    let update = streams.update;
+    for (device, gradient) in &gradients {
+        given.wait(streams, fences::TRAIN_UPDATE, *device, update, gradient)?;
     }
-    Ok(Under { step: step.index, gradients, update: root.update(step)? })
+    given.delay(streams, Stage::Update, 0, update, step)?;
+    let update = root.update(&mut streams.part(0), step)?;
+    let gradients = gradients.into_iter().map(|(_, fence)| fence).collect();
+    Ok(Under { step: step.index, gradients, update })
 }
 
-/// Waits for a step; says for whom when it takes long.
-fn finish(run: &Run<'_>, under: &Under, late: &mut u64) -> Result<(), TrainError> {
-    // Every wait of the devices has the run's bound, so a step ends in a few of them.
-    run.patiently(
-        run.bound * 5,
-        late,
-        |bound| Ok(under.update.wait(bound)?),
-        |error| blame(under).unwrap_or(error),
-    )
+/// Waits for a step, and reads its losses; says for whom when it takes long.
+fn finish(
+    run: &Run<'_>,
+    streams: &mut Streams<'_>,
+    under: &Under,
+    given: &Given,
+    ran: &mut Ran,
+    late: &mut u64,
+) -> Result<(), TrainError> {
+    if !given.is_host_dropped() {
+        // Every wait of the devices has the run's bound, so a step ends in a few of them.
+        run.patiently(
+            run.bound * 5,
+            late,
+            |bound| wait(&mut streams.session, &under.update, bound),
+            |error| blame(under).unwrap_or(error),
+        )?;
+    }
+    let read = |buffer: &Buffer<Region, f32>, at, into: &mut [f32]| {
+        Ok(streams.session.read(buffer, at, into)?)
+    };
+    run.finish_step(&run.plan.step(under.step), &mut ran.losses, read)
+}
+
+fn wait(
+    session: &mut Session<'_, CpuDevice>,
+    fence: &Fence,
+    bound: Bound,
+) -> Result<(), TrainError> {
+    let limit = bound.deadline().unwrap_or(Duration::MAX);
+    match session.wait(fence, Patience::within(limit).at_most(limit)) {
+        Ok(_) => Ok(()),
+        Err(WaitFailure::Fence(error)) => Err(TrainError::Fence(error)),
+        Err(other) => Err(TrainError::Wait(other)),
+    }
 }
 
 /// The first gradient that is missing, as the error of a wait for it.
@@ -120,52 +233,18 @@ fn blame(under: &Under) -> Option<TrainError> {
     Some(under.gradients.iter().find_map(|fence| fence.wait(at_once).err())?.into())
 }
 
-/// Holds back a copy until the test has read what the copy should have brought.
-struct Gate {
-    publisher: Publisher,
-    opened: Fence,
-}
-
-impl Gate {
-    fn new() -> Self {
-        let table = SignalTable::in_process(TableShape::new(1, 1));
-        let slot = SlotId::new(0, 0);
-        let free = "a new table has its slot free";
-        let publisher = table.publisher(slot).expect(free);
-        let opened = Fence::on(table.slot(slot).expect(free), Seq::new(0), "gate");
-        Self { publisher, opened }
-    }
-}
-
-/// The injected fault: normalises without waiting for the copy, which comes only afterwards.
-fn normalise_too_early(
-    lane: &mut Lane,
-    step: &Step,
-    gate: &mut Gate,
-    bound: Bound,
-) -> Result<Fence, TrainError> {
-    let next = gate.opened.later(1);
-    lane.streams.copy.wait(&next, bound)?;
-    lane.copy(step)?;
-    let normalised = lane.normalise(step)?;
-    normalised.wait(bound)?;
-    gate.publisher.pub_release(1);
-    gate.opened = next;
-    Ok(normalised)
-}
-
 /// The waits of all devices, and how often the host lost patience.
-fn waits(run: &Run<'_>, late: u64) -> Waits {
+fn waits(run: &Run<'_>, late: u64) -> super::Waits {
     let mut log = WaitLog::default();
     for device in run.job.runtime.devices() {
         log.merge(&device.take_wait_log());
     }
-    Waits {
+    super::Waits {
         count: log.waits(),
         mean: log.held_mean(),
         p99: log.held_p99(),
         timeouts: log.timeouts() + late,
-        stalled: run.job.runtime.devices().iter().map(pontoon::CpuDevice::stalled).sum(),
+        stalled: run.job.runtime.devices().iter().map(CpuDevice::stalled).sum(),
         delivery: Some((log.delivery_median(), log.delivery_p99())),
     }
 }

@@ -1,0 +1,74 @@
+//! Faults put in on purpose.
+
+use std::{fmt, str::FromStr};
+
+/// A fault put in on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inject {
+    /// One wait is left out: that number, or the last device's for its copy before it normalises.
+    DropFence(Option<usize>),
+    /// The last device dies half-way.
+    KillProducer,
+    /// The last device takes long over a few gradients.
+    SlowProducer,
+}
+
+impl Inject {
+    /// What it does where device `last` is the last one.
+    pub(in crate::train) fn what(self, last: u32) -> String {
+        match self {
+            Self::DropFence(None) => {
+                format!("device {last} normalises without waiting for its copy")
+            }
+            Self::DropFence(Some(fence)) => format!("fence {fence} is not waited for"),
+            Self::KillProducer => format!("device {last} dies half-way"),
+            Self::SlowProducer => format!("device {last} is slow over three of its gradients"),
+        }
+    }
+}
+
+impl FromStr for Inject {
+    type Err = NoSuchFault;
+
+    fn from_str(text: &str) -> Result<Self, NoSuchFault> {
+        match (text, text.strip_prefix("drop-fence=")) {
+            ("drop-fence", _) => Ok(Self::DropFence(None)),
+            ("kill-producer", _) => Ok(Self::KillProducer),
+            ("slow-producer", _) => Ok(Self::SlowProducer),
+            (_, Some(number)) => {
+                number.parse().map(|number| Self::DropFence(Some(number))).map_err(|_| NoSuchFault)
+            }
+            _ => Err(NoSuchFault),
+        }
+    }
+}
+
+/// Not the name of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoSuchFault;
+
+impl fmt::Display for NoSuchFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "expected drop-fence, drop-fence=K with the number of a fence, kill-producer or \
+             slow-producer",
+        )
+    }
+}
+
+impl std::error::Error for NoSuchFault {}
+
+#[cfg(test)]
+mod tests {
+    use super::{Inject, NoSuchFault};
+
+    #[test]
+    fn faults_have_names_and_fences_numbers() {
+        assert_eq!("drop-fence".parse(), Ok(Inject::DropFence(None)));
+        assert_eq!("drop-fence=12".parse(), Ok(Inject::DropFence(Some(12))));
+        assert_eq!("kill-producer".parse(), Ok(Inject::KillProducer));
+        for bad in ["", "drop-fence=", "drop-fence=-1", "drop-fence=x", "drop", "DropFence"] {
+            assert_eq!(bad.parse::<Inject>(), Err(NoSuchFault), "{bad}");
+        }
+    }
+}
