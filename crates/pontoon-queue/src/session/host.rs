@@ -4,7 +4,7 @@ use std::{fmt, mem, sync::Arc, time::Duration};
 
 use bytemuck::Pod;
 use pontoon_hal::{AllocateError, Device, HostAccessError, Memory, Mode};
-use pontoon_signal::{Bound, Host, Nanos, Os};
+use pontoon_signal::{Bound, Host, Nanos, Os, WaitError};
 
 use super::{Deadlock, Edges, Note, Refusal, Session, StreamId};
 use crate::{
@@ -193,7 +193,8 @@ impl<D: Device> Session<'_, D> {
             let point = lane.point(self.id, axis, count);
             let fence = lane.fence(self.id, axis, count);
             let mut failed = fence.failed(&point, error);
-            if failed.error.is_timeout() {
+            if let WaitError::TimedOut { waited: of_all, .. } = &mut failed.error {
+                *of_all = waited;
                 failed.chain = Some(Arc::new(self.chain(axis, count)));
             }
             return Err(failed);

@@ -777,7 +777,7 @@ impl<D: Device> Session<'_, D> {
             {
                 let label = &semaphore.label;
                 return format!(
-                    "{second} waits for semaphore {label}, which {first} signals {value}"
+                    "{second} waits for semaphore {label} to reach {value}, which {first} signals"
                 );
             }
         }
