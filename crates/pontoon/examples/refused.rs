@@ -9,10 +9,11 @@ use pontoon::{
 };
 
 type Outcome = Result<(), Box<dyn Error>>;
+type Program = fn(&Runtime) -> Outcome;
 
 fn main() -> Outcome {
     let runtime = Runtime::cpu(2)?;
-    let programs: [(&str, fn(&Runtime) -> Outcome); 8] = [
+    let programs: [(&str, Program); 8] = [
         ("read after write", read_after_write),
         ("write after read", write_after_read),
         ("write after write", write_after_write),
