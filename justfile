@@ -40,6 +40,14 @@ check:
 bench *args:
     cargo run --release --locked -p pontoon-cli -- bench {{args}}
 
+# Feed changed scenario files to the checker.
+fuzz seconds="20":
+    PONTOON_FUZZ_SECONDS={{seconds}} .ci/run fuzz
+
+# 100,000 random programs against the oracle, and ten minutes of fuzzing.
+nightly:
+    .ci/run nightly
+
 # All of it, as CI does.
 ci:
     .ci/run

@@ -68,7 +68,8 @@ impl<'a> Signals<'a> {
                 .collect();
             for line in self.lines_of(&may) {
                 let known = |at| order.ends_before(at, wait);
-                let must = |&at: &usize| known(at) || self.most(semaphore, &may, at, order) < value;
+                let must =
+                    |&at: &usize| known(at) || !self.can_reach(semaphore, value, &may, at, order);
                 // By G1 those that must are the first ones of a line.
                 let count = line.partition_point(must);
                 let last = count.checked_sub(1).map(|last| line[last]);
@@ -82,14 +83,15 @@ impl<'a> Signals<'a> {
         any
     }
 
-    /// The most that a semaphore can reach without a signal and what must come after it.
-    fn most(
+    /// Whether a semaphore can reach a value without a signal and what must come after it.
+    fn can_reach(
         &self,
         semaphore: SemaphoreId,
+        value: u64,
         may: &[(usize, Raise)],
         without: usize,
         order: &Order<'_>,
-    ) -> u64 {
+    ) -> bool {
         let rest: Vec<_> = may
             .iter()
             .filter(|&&(at, _)| at != without && !order.ends_before(without, at))
@@ -110,11 +112,14 @@ impl<'a> Signals<'a> {
             })
         };
         let initial = self.run.program.semaphores[semaphore.0].initial;
-        let sets = rest.iter().enumerate().filter_map(|(place, &&(at, raise))| match raise {
-            Raise::To(to) => Some(to.saturating_add(sum(Some((place, at))))),
-            Raise::By(_) => None,
-        });
-        sets.max().unwrap_or(0).max(initial.saturating_add(sum(None)))
+        // The most that can be added to whatever is set.
+        let all = sum(None);
+        initial.saturating_add(all) >= value
+            || rest.iter().enumerate().any(|(place, &&(at, raise))| match raise {
+                Raise::To(to) if to.saturating_add(all) < value => false,
+                Raise::To(to) => to >= value || to.saturating_add(sum(Some((place, at)))) >= value,
+                Raise::By(_) => false,
+            })
     }
 
     /// The signals by who makes them, each list in the order in which they must come; one that need

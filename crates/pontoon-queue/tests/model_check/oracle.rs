@@ -134,23 +134,25 @@ fn unlock(program: &Program, lock: usize) -> Option<usize> {
 fn waits_for(world: &World<'_>, left: &[usize], at: usize, other: usize) -> bool {
     let program = world.program;
     let (one, two) = (&program.entries[at], &program.entries[other]);
-    let in_thread = one.thread == two.thread && world.stands_at(other);
-    if !world.submitted.contains(&at) && in_thread && at != other {
+    let given = world.place[at].is_some();
+    // What costs little is asked first: this is asked of all pairs.
+    let in_thread = one.thread == two.thread;
+    if !given && at != other && in_thread && world.stands_at(other) {
         return true;
     }
-    let given = world.submitted.contains(&at);
-    if given && at != other && world.fifo_head(at) == Some(other) {
+    let in_fifo = world.fifo(at) == world.fifo(other);
+    if given && at != other && in_fifo && world.fifo_head(at) == Some(other) {
         return true;
     }
     if world.forced[at] {
         return false;
     }
     let signals = one.semaphore_waits().any(|wait| {
-        let (_, adds) = bounds(0, left, world, wait);
-        let raises = two.signals().iter().filter(|it| it.semaphore == wait.semaphore);
+        let mut raises = two.signals().iter().filter(|it| it.semaphore == wait.semaphore);
+        let adds = || bounds(0, left, world, wait).1;
         !world.holds(at, wait)
-            && raises.clone().any(|it| match it.raise {
-                Raise::To(to) => adds || to >= wait.value,
+            && raises.any(|it| match it.raise {
+                Raise::To(to) => to >= wait.value || adds(),
                 Raise::By(_) => true,
             })
     });
@@ -163,8 +165,7 @@ fn waits_for(world: &World<'_>, left: &[usize], at: usize, other: usize) -> bool
     match &one.act {
         _ if !given && !world.stands_at(at) => false,
         Act::Submit(queue, _) if !given => {
-            let mine =
-                world.submitted.iter().find(|&&it| !world.done[it] && world.on(it) == Some(*queue));
+            let mine = world.pending.iter().find(|&&it| world.on(it) == Some(*queue));
             mine == Some(&other)
         }
         Act::Submit(_, command) => {

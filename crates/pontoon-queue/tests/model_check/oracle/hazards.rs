@@ -333,7 +333,7 @@ impl<'a, 'b> Events<'a, 'b> {
 }
 
 fn place(world: &World<'_>, at: usize) -> usize {
-    world.submitted.iter().position(|&it| it == at).expect("submitted")
+    world.place[at].expect("submitted")
 }
 
 /// What an entry does to a byte, and through which buffers.

@@ -1,16 +1,24 @@
 //! The program run entry by entry, with everything looked up anew.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
-use pontoon_queue::check::{Act, Command, HostWait, Program, QueueId, SemaphoreId, SemaphoreWait};
+use pontoon_queue::check::{
+    Act, Command, FifoId, HostWait, Program, QueueId, SemaphoreId, SemaphoreWait,
+};
 
 pub(crate) struct World<'a> {
     pub(crate) program: &'a Program,
     /// What went on, in order; a group of several is one collective.
     pub(crate) log: Vec<Vec<usize>>,
     pub(crate) done: Vec<bool>,
+    /// The entries that each thread has before it.
+    ahead: Vec<VecDeque<usize>>,
     /// All commands in the order of their submission, to whichever queue.
     pub(crate) submitted: Vec<usize>,
+    /// Where in `submitted` an entry's command is.
+    pub(crate) place: Vec<Option<usize>>,
+    /// Of the commands submitted, those that have not run.
+    pub(crate) pending: Vec<usize>,
     pub(crate) value: Vec<u64>,
     pub(crate) holder: Vec<Option<usize>>,
     pub(crate) forced: Vec<bool>,
@@ -22,11 +30,18 @@ pub(crate) struct World<'a> {
 impl<'a> World<'a> {
     pub(crate) fn new(program: &'a Program) -> Self {
         let count = program.entries.len();
+        let mut ahead = vec![VecDeque::new(); program.threads];
+        for (at, entry) in program.entries.iter().enumerate() {
+            ahead[entry.thread.0].push_back(at);
+        }
         Self {
             program,
             log: Vec::new(),
             done: vec![false; count],
+            ahead,
             submitted: Vec::new(),
+            place: vec![None; count],
+            pending: Vec::new(),
             value: program.semaphores.iter().map(|it| it.initial).collect(),
             holder: vec![None; program.locks],
             forced: vec![false; count],
@@ -51,21 +66,22 @@ impl<'a> World<'a> {
 
     /// Whether its thread stands at the entry.
     pub(crate) fn stands_at(&self, at: usize) -> bool {
-        let passed = |at: usize| self.done[at] || self.submitted.contains(&at);
-        let thread = self.program.entries[at].thread;
-        !passed(at) && (0..at).all(|it| self.program.entries[it].thread != thread || passed(it))
+        self.ahead[self.program.entries[at].thread.0].front() == Some(&at)
+    }
+
+    /// The FIFO that a command goes through: one that queues share, or its queue's own.
+    pub(crate) fn fifo(&self, at: usize) -> Option<Result<FifoId, QueueId>> {
+        self.on(at).map(|id| self.program.queues[id.0].hardware.ok_or(id))
     }
 
     /// The first command that its FIFO has not done.
     pub(crate) fn fifo_head(&self, at: usize) -> Option<usize> {
-        let fifo = |at: usize| {
-            self.on(at).map(|id| (self.program.queues[id.0].hardware.ok_or(id), id)).map(|it| it.0)
-        };
-        self.submitted.iter().copied().find(|&it| !self.done[it] && fifo(it) == fifo(at))
+        let own = self.fifo(at);
+        self.pending.iter().copied().find(|&it| self.fifo(it) == own)
     }
 
     pub(crate) fn ready(&self, at: usize) -> bool {
-        self.submitted.contains(&at)
+        self.place[at].is_some()
             && self.fifo_head(at) == Some(at)
             && (self.forced[at] || self.own_waits_hold(at))
     }
@@ -114,8 +130,9 @@ impl<'a> World<'a> {
     }
 
     fn device(&mut self) -> bool {
-        for at in self.submitted.clone() {
-            if self.done[at] || self.fifo_head(at) != Some(at) {
+        for next in 0..self.pending.len() {
+            let at = self.pending[next];
+            if self.fifo_head(at) != Some(at) {
                 continue;
             }
             let collective = self.program.entries[at].work().and_then(|work| work.collective);
@@ -133,6 +150,7 @@ impl<'a> World<'a> {
                     self.done[it] = true;
                     self.signal(it);
                 }
+                self.pending.retain(|it| !group.contains(it));
                 self.log.push(group);
                 return true;
             }
@@ -141,19 +159,15 @@ impl<'a> World<'a> {
     }
 
     fn host(&mut self) -> bool {
-        for at in 0..self.program.entries.len() {
-            if !self.stands_at(at) {
-                continue;
-            }
+        let mut stands: Vec<_> = self.ahead.iter().filter_map(|it| it.front().copied()).collect();
+        stands.sort_unstable();
+        for at in stands {
             self.came[at].get_or_insert(self.submitted.len());
             let entry = &self.program.entries[at];
             let passes = match &entry.act {
                 _ if self.forced[at] => true,
                 Act::Submit(queue, _) => {
-                    let held = self
-                        .submitted
-                        .iter()
-                        .filter(|&&it| !self.done[it] && self.on(it) == Some(*queue));
+                    let held = self.pending.iter().filter(|&&it| self.on(it) == Some(*queue));
                     let held = held.count();
                     self.program.queues[queue.0].credits.is_none_or(|credits| held < credits)
                 }
@@ -164,10 +178,13 @@ impl<'a> World<'a> {
             if !passes {
                 continue;
             }
+            self.ahead[entry.thread.0].pop_front();
             match &entry.act {
                 Act::Submit(..) => {
                     self.came[at] = Some(self.submitted.len());
+                    self.place[at] = Some(self.submitted.len());
                     self.submitted.push(at);
+                    self.pending.push(at);
                     return true;
                 }
                 Act::Lock(id) => self.holder[id.0] = Some(at),
