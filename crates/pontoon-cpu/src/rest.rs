@@ -10,8 +10,11 @@ use pontoon_signal::{
 
 /// Looks at all signals before an idle unit first thinks of the time or of others.
 const SPIN: u32 = 64;
-/// Times that an idle unit gives its core away before it sleeps.
-const YIELDS: u32 = 4;
+/// As many where more units are awake than there are cores: each keeps a busy one waiting.
+const SPIN_IN_A_CROWD: u32 = 4;
+/// Times that an idle unit gives its core away before it sleeps. Few: a thread that yields stays on
+/// its core though another be free, and one that is woken is put there.
+const YIELDS: u32 = 2;
 /// How long it may pay to stay awake for the next command: what a sleep and a wake cost, from the
 /// publish that ends it until the unit runs again.
 const PAYS: Nanos = Nanos(30_000);
@@ -40,7 +43,7 @@ impl Rest {
     /// Returns when one of `waits` is settled, or perhaps earlier, but after `deadline` at the
     /// latest.
     pub(crate) fn until_settled(&mut self, waits: &[Wait<'_>], deadline: Nanos) {
-        if polls(waits) {
+        if polls(waits, if is_crowded() { SPIN_IN_A_CROWD } else { SPIN }) {
             self.was(true);
             return;
         }
@@ -55,9 +58,12 @@ impl Rest {
             deadline => Bound::within(deadline.since(Os.now()).max(Nanos(1)).as_duration()),
         };
         // A time-out is as good as a wake: the unit looks at its queues again.
-        let _ = wait_settled(waits, bound.spinning(0).yielding(YIELDS));
+        let settled = wait_settled(waits, bound.spinning(0).yielding(YIELDS)).is_ok();
         AWAKE.fetch_add(1, Relaxed);
-        self.was(Os.now().since(start) <= Nanos(2 * PAYS.0));
+        if settled {
+            // The sleep and the wake were part of it.
+            self.was(Os.now().since(start) <= Nanos(2 * PAYS.0));
+        }
     }
 
     /// Stays awake while that pays, and tells whether a wait was settled meanwhile. Never takes the
@@ -65,10 +71,10 @@ impl Rest {
     /// not after a yield that somebody used.
     fn stays_awake(&self, waits: &[Wait<'_>], start: Nanos) -> bool {
         let mut now = start;
-        while self.short > 0 && now.since(start) < PAYS && AWAKE.load(Relaxed) <= cores() {
+        while self.short > 0 && now.since(start) < PAYS && !is_crowded() {
             thread::yield_now();
             let back = Os.now();
-            if polls(waits) {
+            if polls(waits, SPIN) {
                 return true;
             }
             if back.since(now) > SOMEBODY_RAN {
@@ -91,13 +97,46 @@ impl Drop for Rest {
     }
 }
 
-/// Whether a wait is settled within a few polls.
-fn polls(waits: &[Wait<'_>]) -> bool {
-    let some = Bound::fixed(u64::from(SPIN), Duration::ZERO, Duration::MAX);
-    some.is_ok_and(|some| wait_settled(waits, some.spinning(SPIN)).is_ok())
+/// Whether a wait is settled within `polls` looks at all of them.
+fn polls(waits: &[Wait<'_>], polls: u32) -> bool {
+    let some = Bound::fixed(u64::from(polls), Duration::ZERO, Duration::MAX);
+    some.is_ok_and(|some| wait_settled(waits, some.spinning(polls)).is_ok())
 }
 
-fn cores() -> u32 {
+/// Whether more units are awake than there are cores.
+fn is_crowded() -> bool {
     static CORES: OnceLock<u32> = OnceLock::new();
-    *CORES.get_or_init(|| thread::available_parallelism().map_or(1, |cores| cores.get() as u32))
+    let cores = || thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    AWAKE.load(Relaxed) > *CORES.get_or_init(cores)
+}
+
+#[cfg(test)]
+mod tests {
+    use pontoon_signal::{Nanos, Rank, Seq, Wait};
+
+    use super::{CONFIDENCE, Rest};
+    use crate::device::new_signal;
+
+    #[test]
+    fn short_rests_are_learnt_and_long_ones_unlearn_them() {
+        let (mut publisher, slot) = new_signal(Rank(1), 0, Seq::new(u64::MAX));
+        let waiter = slot.uncounted_waiter();
+        let there = publisher.pub_release(1);
+        let mut rest = Rest::new();
+        for _ in 0..2 * CONFIDENCE {
+            rest.until_settled(&[Wait::new(&waiter, there)], Nanos(u64::MAX));
+        }
+        assert_eq!(rest.short, CONFIDENCE);
+        for _ in 0..2 {
+            rest.was(false);
+        }
+        assert_eq!(rest.short, CONFIDENCE - 2);
+        // A deadline ends a rest, and tells nothing of how soon work comes.
+        rest.until_settled(&[Wait::new(&waiter, there + 1)], Nanos(1));
+        assert_eq!(rest.short, CONFIDENCE - 2);
+        for _ in 0..CONFIDENCE {
+            rest.was(false);
+        }
+        assert_eq!(rest.short, 0);
+    }
 }

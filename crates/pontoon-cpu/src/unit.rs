@@ -202,7 +202,7 @@ mod tests {
     use pontoon_hal::{Access, Cause, Command, Engine, Mode, Queue, RegionId};
     use pontoon_signal::{Bound, Load, Rank, Seq};
 
-    use super::{Member, Unit, Watch, Watched};
+    use super::{BATCH, Member, Unit, Watch, Watched};
     use crate::{
         device::{Shared, new_signal},
         kernel::Kernel,
@@ -289,6 +289,34 @@ mod tests {
         let mut watch = Watch::default();
         assert!(unit.run_lane(1, second.lane(), &mut watch));
         assert_eq!(second.completions().value(), second.submitted());
+    }
+
+    /// A unit turns to the others after a batch, and the next command is still there.
+    #[test]
+    fn no_command_is_lost_between_two_batches() {
+        let shared = shared();
+        let (engine, depth) = (Engine::Compute, 2 * BATCH + 1);
+        // The last of a batch is a wait, and then a kernel.
+        for waits_at in [1, 0] {
+            let signal = new_signal(Rank(1), 1, Seq::new(u64::MAX));
+            let mut queue = CpuQueue::new(&shared, engine, "q", signal, Number::default(), depth);
+            for index in 0..depth {
+                if index % 2 == waits_at {
+                    let (slot, target) = (queue.completions().clone(), queue.submitted());
+                    let (label, bound) = ("w", Bound::default());
+                    queue.submit(Command::Wait { label, slot, target, bound }).unwrap();
+                } else {
+                    submit(&mut queue, Kernel::new(|_| {}));
+                }
+            }
+            let (first, lane) = (queue.completions().value(), Arc::clone(queue.lane()));
+            let mut unit = Unit::new(&shared, engine, 0);
+            for done in [BATCH, 2 * BATCH, depth] {
+                assert!(unit.run_lane(0, &lane, &mut Watch::default()));
+                assert_eq!(queue.completions().value(), first + done);
+            }
+            assert!(!unit.run_lane(0, &lane, &mut Watch::default()));
+        }
     }
 
     /// What a kernel completes after its device was lost stays out: the ending is the last word.
