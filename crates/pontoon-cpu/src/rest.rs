@@ -20,7 +20,7 @@ const YIELDS: u32 = 2;
 const PAYS: Nanos = Nanos(30_000);
 /// A yield that took this long gave the core to somebody else, who may want it again.
 const SOMEBODY_RAN: Nanos = Nanos(3_000);
-/// How many rests that would have paid weigh as much as what was learnt before.
+/// So many long rests in a row are enough for a unit to stay awake no more.
 const CONFIDENCE: u32 = 8;
 
 /// Units of all devices of the process that run a command or stay awake for one. A hint: nothing
