@@ -68,7 +68,6 @@ pub(crate) struct Shared {
     load: Load,
     state: Mutex<State>,
     meter: Mutex<Meter>,
-    waits: Mutex<WaitLog>,
 }
 
 #[derive(Debug)]
@@ -117,6 +116,7 @@ struct Meter {
     busy: Nanos,
     /// None was, and a wait held back at least one queue.
     stalled: Nanos,
+    waits: WaitLog,
 }
 
 impl Meter {
@@ -127,6 +127,13 @@ impl Meter {
             self.busy = self.busy.saturating_add(passed);
         } else if self.held > 0 {
             self.stalled = self.stalled.saturating_add(passed);
+        }
+    }
+
+    fn let_go(&mut self, now: Nanos, held: bool) {
+        if held {
+            self.count_to(now);
+            self.held = self.held.saturating_sub(1);
         }
     }
 }
@@ -238,7 +245,7 @@ impl CpuDevice {
 
     /// What its waits cost since the device was opened or since the last call.
     pub fn take_wait_log(&self) -> WaitLog {
-        mem::take(&mut *lock(&self.shared.waits))
+        mem::take(&mut lock(&self.shared.meter).waits)
     }
 }
 
@@ -347,8 +354,8 @@ impl Shared {
             numbers: (0..QUEUES).map(|_| Weak::new()).collect(),
             end: End::Open,
         };
-        let (state, meter, waits) = (Mutex::new(state), Mutex::default(), Mutex::default());
-        Self { rank, changes, load, state, meter, waits }
+        let (state, meter) = (Mutex::new(state), Mutex::default());
+        Self { rank, changes, load, state, meter }
     }
 
     /// How the device polls `slot` (C3). Nothing of it that runs on a unit polls in another way.
@@ -432,19 +439,27 @@ impl Shared {
         now.since(started)
     }
 
-    /// A wait begins to hold back a queue, or no longer does.
-    pub(crate) fn hold(&self, holds: bool) {
+    /// A wait begins to hold back a queue.
+    pub(crate) fn hold(&self, now: Nanos) {
         let mut meter = lock(&self.meter);
-        meter.count_to(Os.now());
-        meter.held = if holds { meter.held + 1 } else { meter.held.saturating_sub(1) };
+        meter.count_to(now);
+        meter.held += 1;
     }
 
-    pub(crate) fn log_wait(&self, held: Nanos, delivery: Option<Nanos>) {
-        lock(&self.waits).record(held, delivery);
+    /// A wait was reached; `held` says that it did hold back its queue, for as long as `passed`.
+    pub(crate) fn reached(&self, now: Nanos, held: bool, passed: Nanos, delivery: Option<Nanos>) {
+        let mut meter = lock(&self.meter);
+        meter.let_go(now, held);
+        meter.waits.record(passed, delivery);
     }
 
-    pub(crate) fn log_timeout(&self) {
-        lock(&self.waits).record_timeout();
+    /// A wait failed.
+    pub(crate) fn failed(&self, now: Nanos, held: bool, timeout: bool) {
+        let mut meter = lock(&self.meter);
+        meter.let_go(now, held);
+        if timeout {
+            meter.waits.record_timeout();
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 //! A device is a set of threads, its compute units, and a copy engine. Kernels are Rust closures
 //! that get typed views of the accesses their command declared and nothing else. Regions are
 //! shared memory. A queue is a [`DoubleBuffer`](pontoon_signal::DoubleBuffer) of commands, its
-//! completions are a signal, and an idle unit sleeps on the signals of all queues at once: this
-//! crate has no atomics of its own.
+//! completions are a signal, and an idle unit sleeps on the signals of all queues at once: the only
+//! atomic of this crate's own counts the units that are awake, and orders nothing.
 //!
 //! ```
 //! use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
@@ -33,6 +33,7 @@ mod device;
 mod kernel;
 mod memory;
 mod queue;
+mod rest;
 mod unit;
 mod wait_log;
 

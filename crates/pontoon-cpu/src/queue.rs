@@ -12,7 +12,7 @@ use pontoon_hal::{
     SubmitError,
 };
 use pontoon_signal::{
-    Bound, BufferReader, BufferWriter, Host, Nanos, Os, Publisher, Rank, Seq, Slot, WaitError,
+    Bound, BufferReader, BufferWriter, Host, Nanos, Os, Publisher, Rank, Seq, Slot, Waiter,
 };
 
 use crate::{
@@ -28,6 +28,9 @@ pub(crate) type CpuCommand = Command<Region, Kernel>;
 pub struct CpuQueue {
     ring: BufferWriter<Option<CpuCommand>>,
     depth: u32,
+    /// Where the completions were seen. They are looked at only when the queue might be full: the
+    /// units write them.
+    completed: Seq,
     lane: Arc<Lane>,
     _number: Number,
 }
@@ -60,13 +63,17 @@ pub(crate) struct Lane {
 ///
 /// Invariant Q1: its lock is held for a look or a completion only, never while a command runs or
 /// anything of a kernel is dropped: units wait for it, and kernels may own devices and queues.
+///
+/// It has its cache lines to itself: the units write them while a submitter reads the rest.
 #[derive(Debug)]
+#[repr(align(128))]
 struct Head {
     ring: BufferReader<Option<CpuCommand>>,
     /// `None` once nothing will run or complete here again; its end ends the signal.
     open: Option<Open>,
-    next: Option<Next>,
-    /// A unit has the command before `next`, so `next` has to wait.
+    /// The wait that is next.
+    held: Option<Held>,
+    /// A unit has the command before what is next, which has to wait.
     running: bool,
     /// Another unit came by meanwhile and watches something else now.
     passed_over: bool,
@@ -82,12 +89,14 @@ struct Open {
     _number: Number,
 }
 
+/// A wait that was looked at and not reached.
 #[derive(Debug)]
-struct Next {
-    command: CpuCommand,
+struct Held {
+    label: &'static str,
+    waiter: Waiter,
+    target: Seq,
+    bound: Bound,
     since: Nanos,
-    /// It is a wait that was looked at and not reached.
-    holds: bool,
 }
 
 /// What a look at a queue found.
@@ -100,8 +109,10 @@ pub(crate) enum Look {
     /// Another unit runs a command of it, and will tell when it turns to another queue; or the
     /// device closes.
     Busy,
-    /// Nothing to do until `slot` is at `target`, or until `deadline`.
-    Idle { slot: Slot, target: Seq, deadline: Option<Nanos> },
+    /// Nothing to do until the arrivals are at this.
+    Empty(Seq),
+    /// A wait holds it until `waiter` sees `target`, or until `deadline`.
+    Held { waiter: Waiter, target: Seq, deadline: Option<Nanos> },
     /// Nothing will ever run here again.
     Over,
 }
@@ -119,11 +130,12 @@ impl CpuQueue {
         // Both counters start where the completions are, so that position n of the one is
         // position n of the other.
         let ring = (0..depth).map(|_| None);
-        let (ring, reader) = pontoon_signal::DoubleBuffer::starting_at(done.value(), ring);
+        let start = done.value();
+        let (ring, reader) = pontoon_signal::DoubleBuffer::starting_at(start, ring);
         let head = Head {
-            ring: reader.reading_by(shared.load()),
+            ring: reader.reading_by(shared.load()).undated(),
             open: Some(Open { done, _number: number.clone() }),
-            next: None,
+            held: None,
             running: false,
             passed_over: false,
             stopped: false,
@@ -138,11 +150,20 @@ impl CpuQueue {
             fault: FaultCell::default(),
             head: Mutex::new(head),
         });
-        Self { ring, depth, lane, _number: number }
+        Self { ring: ring.undated(), depth, completed: start, lane, _number: number }
     }
 
     pub(crate) fn lane(&self) -> &Arc<Lane> {
         &self.lane
+    }
+
+    fn is_full(&mut self) -> bool {
+        let full_at = self.completed + self.depth;
+        if self.ring.published() != full_at {
+            return false;
+        }
+        self.completed = self.lane.completions.value();
+        self.completed + self.depth == full_at
     }
 }
 
@@ -156,8 +177,7 @@ impl Queue for CpuQueue {
         }
         check(&command, self.lane.engine).map_err(SubmitError::Malformed)?;
         // A command that runs has left its place in the ring and is under way all the same.
-        let under_way = self.ring.published().ahead_of(self.lane.completions.value());
-        if under_way >= i64::from(self.depth) {
+        if self.is_full() {
             return Err(SubmitError::Full(command));
         }
         match self.ring.try_fill() {
@@ -240,8 +260,10 @@ impl Lane {
 
     /// Looks at what is next, and completes it if it is a wait that was reached.
     pub(crate) fn look(&self, shared: &Shared) -> Look {
-        let mut head = lock(&self.head);
-        let head = &mut *head;
+        self.look_at(&mut lock(&self.head), shared)
+    }
+
+    fn look_at(&self, head: &mut Head, shared: &Shared) -> Look {
         if head.open.is_none() {
             return Look::Over;
         }
@@ -249,60 +271,87 @@ impl Lane {
             head.passed_over = true;
             return Look::Busy;
         }
-        if head.next.is_none() {
-            let arrived = head.ring.try_next().map(|place| place.and_then(|mut p| p.take()));
-            match arrived {
-                Ok(Some(command)) => {
-                    head.next = Some(Next { command, since: Os.now(), holds: false });
-                }
-                Ok(None) => {
-                    let (slot, target) = head.ring.pending();
-                    return Look::Idle { slot, target, deadline: None };
-                }
-                // The queue was dropped, and all that it was given has run.
-                Err(_) => {
-                    head.open = None;
-                    return Look::Over;
-                }
+        if let Some(held) = head.held.take() {
+            return self.look_at_wait(head, held, true, shared);
+        }
+        let arrived = head.ring.try_next().map(|place| place.and_then(|mut p| p.take()));
+        match arrived {
+            Ok(Some(Command::Wait { label, slot, target, bound })) => {
+                let waiter = slot.into_uncounted_waiter().reading_by(shared.load());
+                let held = Held { label, waiter, target, bound, since: Os.now() };
+                self.look_at_wait(head, held, false, shared)
+            }
+            Ok(Some(command)) => {
+                head.running = true;
+                Look::Run(command)
+            }
+            Ok(None) => Look::Empty(head.ring.taken() + 1),
+            // The queue was dropped, and all that it was given has run.
+            Err(_) => {
+                head.open = None;
+                Look::Over
             }
         }
-        let Some(mut next) = head.next.take() else { return Look::Ran };
-        let Command::Wait { label, slot, target, bound } = &next.command else {
-            head.running = true;
-            return Look::Run(next.command);
-        };
-        let outcome = match poll(slot, *target, *bound, next.since, shared) {
-            Ok(Some(held)) => Ok(Done { busy: Nanos(0), held: Some(held) }),
-            Ok(None) => {
-                let deadline = bound.deadline().map(|d| next.since.saturating_add(d.into()));
-                let (slot, target) = (slot.clone(), *target);
-                if !next.holds {
-                    next.holds = true;
-                    shared.hold(true);
+    }
+
+    /// One look at a wait; `again` if an earlier one found it not reached.
+    fn look_at_wait(&self, head: &mut Head, held: Held, again: bool, shared: &Shared) -> Look {
+        let looked = held.waiter.try_wait(held.target);
+        // After the look: what was published by then was published before.
+        let now = if again { Os.now() } else { held.since };
+        let outcome = match looked {
+            Ok(None) if held.deadline().is_none_or(|deadline| now < deadline) => {
+                if !again {
+                    shared.hold(now);
                 }
-                head.next = Some(next);
-                return Look::Idle { slot, target, deadline };
+                let waiter = shared.waiter(&held.waiter.slot());
+                let (target, deadline) = (held.target, held.deadline());
+                head.held = Some(held);
+                return Look::Held { waiter, target, deadline };
+            }
+            Ok(None) => held.waiter.give_up(held.target, now.since(held.since)),
+            Ok(Some(observed)) => Ok(observed),
+            Err(error) => Err(error),
+        };
+        let outcome = match outcome {
+            Ok(observed) => {
+                observed.acq_fence();
+                let passed = now.since(held.since);
+                let delivery = held.waiter.last_publish().filter(|_| again);
+                let delivery = delivery.filter(|at| at.since(held.since) > Nanos(0));
+                shared.reached(now, again, passed, delivery.map(|at| now.since(at)));
+                Ok(Done { busy: Nanos(0), held: Some(passed) })
             }
             Err(error) => {
-                if error.is_timeout() {
-                    head.report.timeouts += 1;
-                    shared.log_timeout();
-                }
+                head.report.timeouts += u64::from(error.is_timeout());
+                shared.failed(now, again, error.is_timeout());
                 Err(Cause::Wait(error))
             }
         };
-        if next.holds {
-            shared.hold(false);
-        }
-        self.complete(head, label, outcome);
+        self.complete(head, held.label, outcome);
         Look::Ran
     }
 
     /// Completes the command that a look gave out, or stops the queue with it.
     pub(crate) fn finish(&self, label: &'static str, outcome: Result<Done, Cause>) {
+        self.finish_in(&mut lock(&self.head), label, outcome);
+    }
+
+    /// Completes the command that a look gave out, or stops the queue with it, and looks again.
+    pub(crate) fn finish_and_look(
+        &self,
+        label: &'static str,
+        outcome: Result<Done, Cause>,
+        shared: &Shared,
+    ) -> Look {
         let mut head = lock(&self.head);
+        self.finish_in(&mut head, label, outcome);
+        self.look_at(&mut head, shared)
+    }
+
+    fn finish_in(&self, head: &mut Head, label: &'static str, outcome: Result<Done, Cause>) {
         head.running = false;
-        self.complete(&mut head, label, outcome);
+        self.complete(head, label, outcome);
     }
 
     /// Whether another unit came by while a command ran and has to be told to look again.
@@ -371,31 +420,10 @@ fn note(report: &mut QueueReport, done: &Done) {
     }
 }
 
-/// One look at a wait: how long it held the queue, or `None` if it still does.
-fn poll(
-    slot: &Slot,
-    target: Seq,
-    bound: Bound,
-    since: Nanos,
-    shared: &Shared,
-) -> Result<Option<Nanos>, WaitError> {
-    let waiter = shared.waiter(slot);
-    let observed = match waiter.try_wait(target)? {
-        Some(observed) => observed,
-        None => {
-            let waited = Os.now().since(since);
-            match bound.deadline() {
-                Some(deadline) if waited >= deadline.into() => waiter.give_up(target, waited)?,
-                _ => return Ok(None),
-            }
-        }
-    };
-    observed.acq_fence();
-    let now = Os.now();
-    let held = now.since(since);
-    let published = slot.last_publish().filter(|&at| at.since(since) > Nanos(0));
-    shared.log_wait(held, published.map(|at| now.since(at)));
-    Ok(Some(held))
+impl Held {
+    fn deadline(&self) -> Option<Nanos> {
+        self.bound.deadline().map(|deadline| self.since.saturating_add(deadline.into()))
+    }
 }
 
 fn launch(

@@ -7,20 +7,16 @@ use std::{
 
 use arrayvec::ArrayVec;
 use pontoon_hal::Engine;
-use pontoon_signal::{Bound, GROUP_MAX, Host, Nanos, Os, Seq, Slot, Wait, Waiter, wait_settled};
+use pontoon_signal::{GROUP_MAX, Nanos, Seq, Wait, Waiter};
 
 use crate::{
     device::{RollCall, Shared},
     queue::{self, Lane, Look, dispose},
+    rest::Rest,
 };
 
 /// Commands of one queue run in a row before the unit looks at the others.
 const BATCH: u32 = 8;
-/// Looks at all signals before an idle unit first gives its core away. Units outnumber cores, so
-/// an idle one must not keep a busy one waiting: this is some microseconds.
-const SPIN: u32 = 64;
-/// Times that an idle unit gives its core away before it sleeps.
-const YIELDS: u32 = 4;
 
 /// Runs commands of `engine` until the device ends.
 pub(crate) fn run(shared: &Shared, engine: Engine, first: usize) {
@@ -37,69 +33,115 @@ pub(crate) fn run(shared: &Shared, engine: Engine, first: usize) {
 struct Unit<'s> {
     shared: &'s Shared,
     engine: Engine,
+    changes: Waiter,
+    /// Where `changes` was before the unit last asked for the device's queues.
+    seen: Option<Seq>,
     /// Which of the device's lists of queues `lanes` is.
     generation: u64,
-    lanes: Vec<Arc<Lane>>,
+    lanes: Vec<Member>,
     turn: usize,
     /// The queue whose command this unit ran last, until it turned to something else.
     last: Option<Arc<Lane>>,
+    rest: Rest,
+}
+
+/// A queue of the unit's engine.
+struct Member {
+    lane: Arc<Lane>,
+    arrivals: Waiter,
+}
+
+impl Member {
+    fn new(shared: &Shared, lane: Arc<Lane>) -> Self {
+        let arrivals = shared.waiter(&lane.arrivals);
+        Self { lane, arrivals }
+    }
 }
 
 impl<'s> Unit<'s> {
     fn new(shared: &'s Shared, engine: Engine, turn: usize) -> Self {
-        Self { shared, engine, generation: 0, lanes: Vec::new(), turn, last: None }
+        let changes = shared.waiter(&shared.changes);
+        let (seen, generation, lanes, last) = (None, 0, Vec::new(), None);
+        Self { shared, engine, changes, seen, generation, lanes, turn, last, rest: Rest::new() }
     }
 
     fn run(&mut self) {
         loop {
             // Before the roll call: a change that it misses ends the sleep.
-            let mut watch = Watch::new(self.shared);
-            match self.shared.roll_call(self.engine, self.generation) {
-                RollCall::Same => {}
-                RollCall::Changed(generation, lanes) => {
-                    self.generation = generation;
-                    self.lanes = lanes;
-                }
-                RollCall::Over => return,
+            let changes = self.changes.value();
+            if self.seen != Some(changes) && !self.roll_call() {
+                return;
             }
-            let mut ran = false;
+            self.seen = Some(changes);
+            let (mut watch, mut ran) = (Watch::default(), false);
             for offset in 0..self.lanes.len() {
-                let lane = Arc::clone(&self.lanes[(self.turn + offset) % self.lanes.len()]);
-                ran |= self.run_lane(&lane, &mut watch);
+                let index = (self.turn + offset) % self.lanes.len();
+                let lane = Arc::clone(&self.lanes[index].lane);
+                ran |= self.run_lane(index, &lane, &mut watch);
             }
             self.turn = self.turn.wrapping_add(1);
             if !ran {
                 self.leave_last();
-                watch.sleep();
+                self.sleep(&watch, changes);
             }
         }
     }
 
+    /// Learns of the device's queues; whether the unit goes on.
+    fn roll_call(&mut self) -> bool {
+        match self.shared.roll_call(self.engine, self.generation) {
+            RollCall::Same => {}
+            RollCall::Changed(generation, lanes) => {
+                self.generation = generation;
+                let lanes = lanes.into_iter();
+                self.lanes = lanes.map(|lane| Member::new(self.shared, lane)).collect();
+            }
+            RollCall::Over => return false,
+        }
+        true
+    }
+
     /// Runs what it can of one queue. Whether anything ran.
-    fn run_lane(&mut self, lane: &Arc<Lane>, watch: &mut Watch<'_>) -> bool {
-        for count in 0..BATCH {
-            match lane.look(self.shared) {
-                Look::Ran => {}
+    fn run_lane(&mut self, index: usize, lane: &Arc<Lane>, watch: &mut Watch) -> bool {
+        let mut look = lane.look(self.shared);
+        let mut count = 0;
+        loop {
+            let outcome = match look {
+                Look::Ran => None,
                 Look::Run(command) => {
                     if !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, lane)) {
                         self.leave_last();
                         self.last = Some(Arc::clone(lane));
                     }
-                    let label = command.label();
-                    lane.finish(label, queue::run(command, self.shared));
+                    Some((command.label(), queue::run(command, self.shared)))
                 }
-                Look::Busy => return count > 0,
-                Look::Idle { slot, target, deadline } => {
-                    watch.add(&slot, target, deadline);
-                    return count > 0;
+                Look::Busy => break,
+                Look::Empty(target) => {
+                    watch.add(Watched::Arrivals(index, target), None);
+                    break;
+                }
+                Look::Held { waiter, target, deadline } => {
+                    watch.add(Watched::Signal(waiter, target), deadline);
+                    break;
                 }
                 Look::Over => {
                     self.shared.close(lane);
-                    return count > 0;
+                    break;
                 }
-            }
+            };
+            count += 1;
+            let enough = count == BATCH;
+            look = match outcome {
+                Some((label, outcome)) if enough => {
+                    lane.finish(label, outcome);
+                    break;
+                }
+                Some((label, outcome)) => lane.finish_and_look(label, outcome, self.shared),
+                None if enough => break,
+                None => lane.look(self.shared),
+            };
         }
-        true
+        count > 0
     }
 
     /// Turns away from the queue it ran last: others who found it busy look again (U1).
@@ -113,41 +155,43 @@ impl<'s> Unit<'s> {
             dispose(panic);
         }
     }
+
+    /// Passes the time until something of `watch` changes, or the device does after `changes`.
+    fn sleep(&mut self, watch: &Watch, changes: Seq) {
+        let mut waits: ArrayVec<_, GROUP_MAX> = ArrayVec::new();
+        waits.push(Wait::new(&self.changes, changes + 1));
+        waits.extend(watch.watched.iter().map(|watched| match watched {
+            Watched::Arrivals(index, target) => Wait::new(&self.lanes[*index].arrivals, *target),
+            Watched::Signal(waiter, target) => Wait::new(waiter, *target),
+        }));
+        self.rest.until_settled(&waits, watch.deadline);
+    }
 }
 
-/// What an idle unit sleeps on.
-struct Watch<'s> {
-    shared: &'s Shared,
-    waits: ArrayVec<(Waiter, Seq), GROUP_MAX>,
+/// What an idle unit watches, besides the device's changes.
+struct Watch {
+    watched: ArrayVec<Watched, GROUP_MAX>,
     deadline: Nanos,
 }
 
-impl<'s> Watch<'s> {
-    /// Watches for the device's next change.
-    fn new(shared: &'s Shared) -> Self {
-        let mut waits = ArrayVec::new();
-        let changes = shared.waiter(&shared.changes);
-        let target = changes.value() + 1;
-        waits.push((changes, target));
-        Self { shared, waits, deadline: Nanos(u64::MAX) }
-    }
+enum Watched {
+    /// What is submitted to the unit's queue of this index.
+    Arrivals(usize, Seq),
+    /// What a wait command waits for.
+    Signal(Waiter, Seq),
+}
 
-    fn add(&mut self, slot: &Slot, target: Seq, deadline: Option<Nanos>) {
+impl Default for Watch {
+    fn default() -> Self {
+        Self { watched: ArrayVec::new(), deadline: Nanos(u64::MAX) }
+    }
+}
+
+impl Watch {
+    fn add(&mut self, watched: Watched, deadline: Option<Nanos>) {
         // A device has fewer queues than a group may have members.
-        let _ = self.waits.try_push((self.shared.waiter(slot), target));
+        let _ = self.watched.try_push(watched);
         self.deadline = self.deadline.min(deadline.unwrap_or(Nanos(u64::MAX)));
-    }
-
-    fn sleep(&self) {
-        let bound = match self.deadline {
-            Nanos(u64::MAX) => Bound::never_give_up(),
-            deadline => Bound::within(deadline.since(Os.now()).max(Nanos(1)).as_duration()),
-        };
-        let bound = bound.spinning(SPIN).yielding(YIELDS);
-        let waits: ArrayVec<_, GROUP_MAX> =
-            self.waits.iter().map(|(waiter, target)| Wait::new(waiter, *target)).collect();
-        // A time-out is as good as a wake: the unit looks at its queues again.
-        let _ = wait_settled(&waits, bound);
     }
 }
 
@@ -158,7 +202,7 @@ mod tests {
     use pontoon_hal::{Access, Cause, Command, Engine, Mode, Queue, RegionId};
     use pontoon_signal::{Bound, Load, Rank, Seq};
 
-    use super::{Unit, Watch};
+    use super::{BATCH, Member, Unit, Watch, Watched};
     use crate::{
         device::{Shared, new_signal},
         kernel::Kernel,
@@ -195,16 +239,16 @@ mod tests {
         let before = shared.changes.value();
         let mut busy = Unit::new(&shared, Engine::Compute, 0);
         let mut passing = Unit::new(&shared, Engine::Compute, 1);
-        let mut watch = Watch::new(&shared);
+        let mut watch = Watch::default();
 
         let Look::Run(command) = first.lane().look(&shared) else { panic!("it can run") };
         busy.last = Some(Arc::clone(first.lane()));
-        assert!(!passing.run_lane(first.lane(), &mut watch));
-        assert_eq!(watch.waits.len(), 1, "a busy queue has nothing to be watched");
+        assert!(!passing.run_lane(0, first.lane(), &mut watch));
+        assert!(watch.watched.is_empty(), "a busy queue has nothing to be watched");
         first.lane().finish("k", queue::run(command, &shared));
         assert_eq!(shared.changes.value(), before, "nobody needs to be woken yet");
 
-        assert!(busy.run_lane(second.lane(), &mut watch));
+        assert!(busy.run_lane(1, second.lane(), &mut watch));
         assert_eq!(*changes_seen.lock().unwrap(), Some(before + 1));
         busy.leave_last();
         assert_eq!(shared.changes.value(), before + 1, "the second queue was passed by nobody");
@@ -242,9 +286,37 @@ mod tests {
         let mut unit = Unit::new(&shared, Engine::Compute, 0);
         unit.last = Some(Arc::clone(first.lane()));
         drop(first);
-        let mut watch = Watch::new(&shared);
-        assert!(unit.run_lane(second.lane(), &mut watch));
+        let mut watch = Watch::default();
+        assert!(unit.run_lane(1, second.lane(), &mut watch));
         assert_eq!(second.completions().value(), second.submitted());
+    }
+
+    /// A unit turns to the others after a batch, and the next command is still there.
+    #[test]
+    fn no_command_is_lost_between_two_batches() {
+        let shared = shared();
+        let (engine, depth) = (Engine::Compute, 2 * BATCH + 1);
+        // The last of a batch is a wait, and then a kernel.
+        for waits_at in [1, 0] {
+            let signal = new_signal(Rank(1), 1, Seq::new(u64::MAX));
+            let mut queue = CpuQueue::new(&shared, engine, "q", signal, Number::default(), depth);
+            for index in 0..depth {
+                if index % 2 == waits_at {
+                    let (slot, target) = (queue.completions().clone(), queue.submitted());
+                    let (label, bound) = ("w", Bound::default());
+                    queue.submit(Command::Wait { label, slot, target, bound }).unwrap();
+                } else {
+                    submit(&mut queue, Kernel::new(|_| {}));
+                }
+            }
+            let (first, lane) = (queue.completions().value(), Arc::clone(queue.lane()));
+            let mut unit = Unit::new(&shared, engine, 0);
+            for done in [BATCH, 2 * BATCH, depth] {
+                assert!(unit.run_lane(0, &lane, &mut Watch::default()));
+                assert_eq!(queue.completions().value(), first + done);
+            }
+            assert!(!unit.run_lane(0, &lane, &mut Watch::default()));
+        }
     }
 
     /// What a kernel completes after its device was lost stays out: the ending is the last word.
@@ -270,13 +342,16 @@ mod tests {
             (first.completions().clone(), first.submitted() + 1, Bound::default());
         second.submit(Command::Wait { label: "w", slot, target, bound }).unwrap();
         let mut unit = Unit::new(&shared, Engine::Compute, 0);
-        let mut watch = Watch::new(&shared);
-        unit.run_lane(first.lane(), &mut watch);
-        unit.run_lane(second.lane(), &mut watch);
-        assert_eq!(watch.waits.len(), 3, "changes, an arrival and a wait");
-        for (waiter, _) in &watch.waits {
-            assert_eq!(waiter.load(), Load::CompareSwap);
-        }
+        let mut watch = Watch::default();
+        unit.run_lane(0, first.lane(), &mut watch);
+        unit.run_lane(1, second.lane(), &mut watch);
+        assert_eq!(unit.changes.load(), Load::CompareSwap);
+        let [Watched::Arrivals(0, _), Watched::Signal(waiter, _)] = &watch.watched[..] else {
+            panic!("an arrival and a wait")
+        };
+        assert_eq!(waiter.load(), Load::CompareSwap);
+        let member = Member::new(&shared, Arc::clone(first.lane()));
+        assert_eq!(member.arrivals.load(), Load::CompareSwap);
     }
 
     /// M3: while the host has bytes, a command that starts and needs them is the one that fails.
@@ -292,7 +367,7 @@ mod tests {
             queue.submit(Command::Launch { label, kernel, accesses, arguments }).unwrap();
             let host = region.borrow(0..64, mode, HOST).unwrap();
             let mut unit = Unit::new(&shared, Engine::Compute, 0);
-            unit.run_lane(queue.lane(), &mut Watch::new(&shared));
+            unit.run_lane(0, queue.lane(), &mut Watch::default());
             drop(host);
             match queue.fault().map(|fault| fault.cause) {
                 Some(Cause::Hazard(hazard)) => assert!(refused && hazard.on.is_none()),

@@ -95,6 +95,7 @@ impl<T> DoubleBuffer<T> {
             index: 0,
             filled: table.publisher(FILLED).expect(claimed),
             freed: table.waiter(FREED).expect(claimed),
+            freed_to: start,
         };
         let reader = BufferReader {
             buffers,
@@ -116,9 +117,16 @@ pub struct BufferWriter<T, H: Host = Os> {
     index: usize,
     filled: Publisher<H>,
     freed: Waiter<H>,
+    /// Where `freed` was seen and fenced: up to there the buffers are known to be free.
+    freed_to: Seq,
 }
 
 impl<T, H: Host> BufferWriter<T, H> {
+    /// The same writer, its counter [undated](Publisher::undated).
+    pub fn undated(self) -> Self {
+        Self { filled: self.filled.undated(), ..self }
+    }
+
     /// Waits for a buffer that the reader has given back.
     ///
     /// # Errors
@@ -133,14 +141,20 @@ impl<T, H: Host> BufferWriter<T, H> {
         Ok(Filling { writer: self })
     }
 
-    /// A free buffer, or `None` if the reader is a whole round behind. Polls once.
+    /// A free buffer, or `None` if the reader is a whole round behind. Polls once, or not at all
+    /// if it saw the buffer come back earlier.
     ///
     /// # Errors
     ///
     /// `PeerDead` if the reader was dropped, or why else its line ended.
     pub fn try_fill(&mut self) -> Result<Option<Filling<'_, T, H>>, WaitError> {
-        let free = self.freed.try_wait(self.oldest())?.map(Observed::acq_fence).is_some();
-        Ok(free.then_some(Filling { writer: self }))
+        let oldest = self.oldest();
+        // The reader's line is looked at once a round: each look may take it from the reader.
+        if !self.freed_to.is_at_or_past(oldest) {
+            let Some(freed) = self.freed.try_wait(oldest)? else { return Ok(None) };
+            self.freed_to = freed.acq_fence().value();
+        }
+        Ok(Some(Filling { writer: self }))
     }
 
     /// How many buffers were published since the start, as a position of the reader's counter.
@@ -207,6 +221,11 @@ impl<T, H: Host> BufferReader<T, H> {
         Self { filled: self.filled.reading_by(load), ..self }
     }
 
+    /// The same reader, its counter [undated](Publisher::undated).
+    pub fn undated(self) -> Self {
+        Self { freed: self.freed.undated(), ..self }
+    }
+
     /// Waits for the next filled buffer.
     ///
     /// # Errors
@@ -234,6 +253,11 @@ impl<T, H: Host> BufferReader<T, H> {
     /// What the next buffer's arrival will move, and to where: for waiting on several at once.
     pub fn pending(&self) -> (Slot<H>, Seq) {
         (self.filled.slot(), self.taken + 1)
+    }
+
+    /// How many buffers were taken since the start, as a position of the writer's counter.
+    pub fn taken(&self) -> Seq {
+        self.taken
     }
 
     fn take(&mut self) -> Filled<'_, T, H> {

@@ -18,6 +18,7 @@ pub struct Publisher<H: Host = Os> {
     value: Seq,
     publishes: u64,
     traced: bool,
+    dated: bool,
     stays_open: bool,
     host: H,
 }
@@ -27,7 +28,15 @@ impl<H: Host> Publisher<H> {
         claim(&line, slot, Claim::Sole)?;
         let value = line.value(crate::Load::Native);
         let (publishes, traced) = (line.publishes(), line.is_traced());
-        Ok(Self { line, slot, value, publishes, traced, stays_open: false, host })
+        Ok(Self { line, slot, value, publishes, traced, dated: true, stays_open: false, host })
+    }
+
+    /// The same publisher, noting no times: a publish then costs no look at the clock, and the
+    /// time-out of a wait says that there was none. For lines whose waits nobody reads the errors
+    /// of. A traced line keeps its times.
+    pub fn undated(mut self) -> Self {
+        self.dated = false;
+        self
     }
 
     /// Makes all earlier writes of this thread visible at system scope, then grows the counter by
@@ -68,7 +77,7 @@ impl<H: Host> Publisher<H> {
         self.line.park.notify();
         // After the announcement, not before: reading the clock would delay every waiter. What a
         // time-out reports can be one publish old for as long as these two stores take.
-        let at = if self.traced { None } else { Some(self.host.now()) };
+        let at = (self.dated && !self.traced).then(|| self.host.now());
         self.line.note_publish_sole(self.publishes, at);
         value
     }

@@ -244,6 +244,11 @@ impl<H: Host> Waiter<H> {
         self.line.value(self.load)
     }
 
+    /// When the last publish was, or `None` if there was none.
+    pub fn last_publish(&self) -> Option<Nanos> {
+        self.line.last_publish()
+    }
+
     /// The slot waited on.
     pub fn slot(&self) -> Slot<H> {
         Slot::new(self.line.clone(), self.slot, self.host.clone())
@@ -276,9 +281,14 @@ impl<H: Host> Slot<H> {
 
     /// A waiter that keeps no counters, and so allocates nothing.
     pub fn uncounted_waiter(&self) -> Waiter<H> {
-        let (line, host) = (self.line.clone(), self.host.clone());
+        self.clone().into_uncounted_waiter()
+    }
+
+    /// As [`uncounted_waiter`](Self::uncounted_waiter), in place of the slot: copies nothing.
+    pub fn into_uncounted_waiter(self) -> Waiter<H> {
+        let Self { line, id: slot, host } = self;
         let (load, one_thread) = (Load::Native, PhantomData);
-        Waiter { line, slot: self.id, load, counters: None, host, one_thread }
+        Waiter { line, slot, load, counters: None, host, one_thread }
     }
 
     /// Ends the line: see [`SignalTable::end`](crate::SignalTable::end).

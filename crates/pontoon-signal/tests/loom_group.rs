@@ -13,5 +13,6 @@ models! {
     a_barrier_hands_over_both_ways
     buffers_go_round
     buffers_go_round_asleep
+    buffers_seen_to_be_free_are_filled
     a_stage_hands_on
 }

@@ -115,6 +115,24 @@ fn a_time_out_has_all_that_is_known() {
 }
 
 #[test]
+fn an_undated_publisher_keeps_no_time_and_its_ending() {
+    each_start(|table, start| {
+        let (waiter, slot) = (table.waiter(SLOT).unwrap(), table.slot(SLOT).unwrap());
+        let mut publisher = table.publisher(SLOT).unwrap().undated();
+        publisher.pub_release(2);
+        assert_eq!(
+            (slot.value(), slot.last_publish(), waiter.last_publish()),
+            (start + 2, None, None)
+        );
+        drop(publisher);
+        let error = waiter.wait_ge_bounded(start + 3, short()).unwrap_err();
+        assert!(matches!(error, WaitError::PeerDead { .. }), "{error}");
+        table.publisher(SLOT).unwrap().pub_release(1);
+        assert!(waiter.last_publish().is_some());
+    });
+}
+
+#[test]
 fn errors_say_who_what_and_how_far() {
     let producer = Some(Producer { rank: Rank(3), generation: 2, pid: 7123 });
     let (found, wanted) = (Seq::new(41), Seq::new(42));

@@ -16,6 +16,7 @@ pub(crate) const MODELS: &[Model] = &[
     ("a_barrier_hands_over_both_ways", a_barrier_hands_over_both_ways),
     ("buffers_go_round", buffers_go_round),
     ("buffers_go_round_asleep", buffers_go_round_asleep),
+    ("buffers_seen_to_be_free_are_filled", buffers_seen_to_be_free_are_filled),
     ("a_stage_hands_on", a_stage_hands_on),
 ];
 
@@ -201,6 +202,31 @@ fn buffers_go_round() {
         }
         let error = reader.next(spinning()).map(|buffer| *buffer).unwrap_err();
         assert!(matches!(error, WaitError::PeerDead { .. }), "{error}");
+        producer.join().unwrap();
+    });
+}
+
+/// SYNC(slot-publish): the writer only tries, so that it fills a buffer which it saw come back
+/// together with the one before, and looks no more.
+fn buffers_seen_to_be_free_are_filled() {
+    check(2, || {
+        let (mut writer, mut reader) = DoubleBuffer::new([0, 0]);
+        let producer = thread::spawn(move || {
+            for item in 1..=4 {
+                loop {
+                    if let Some(mut buffer) = writer.try_fill().unwrap() {
+                        *buffer = item;
+                        buffer.publish();
+                        break;
+                    }
+                    thread::yield_now();
+                }
+            }
+            writer
+        });
+        for item in 1..=4 {
+            assert_eq!(*reader.next(spinning()).unwrap(), item);
+        }
         producer.join().unwrap();
     });
 }
