@@ -95,7 +95,8 @@ impl<D: Device> Session<'_, D> {
     /// As long as `patience` allows: spinning as long as that has paid for this queue, then asleep.
     pub fn wait(&mut self, fence: &Fence, patience: Patience) -> Result<Completed, WaitFailure> {
         if let (None, Some(late)) = (fence.point(), fence.gate()) {
-            self.let_go(fence, &Arc::clone(late), patience)?;
+            let gone = self.let_go(fence, &Arc::clone(late), patience);
+            gone.inspect_err(|failed| self.dump_failure(failed))?;
         }
         let Some(point) = fence.point() else {
             return Ok(Completed { fence: fence.clone(), retries: 0 });
@@ -106,9 +107,12 @@ impl<D: Device> Session<'_, D> {
                 reached.map_err(|error| self.failed(fence, error))?;
                 self.tracker.host_learns(place.axis, place.count);
             }
-            None => fence.wait(Bound::within(patience.idle())).map_err(WaitFailure::Fence)?,
+            None => {
+                let waited = fence.wait(Bound::within(patience.idle()));
+                let waited = waited.inspect_err(|error| self.dump_expired(error));
+                waited.map_err(WaitFailure::Fence)?;
+            }
         }
-        tracing::trace!(target: "pontoon::fence", session = self.id, stream = fence.stream(), "complete");
         Ok(Completed { fence: fence.clone(), retries: 0 })
     }
 
@@ -120,7 +124,12 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Waits until a parked batch has been given to its device.
-    fn let_go(&mut self, fence: &Fence, late: &Arc<Late>, patience: Patience) -> Result<(), WaitFailure> {
+    fn let_go(
+        &mut self,
+        fence: &Fence,
+        late: &Arc<Late>,
+        patience: Patience,
+    ) -> Result<(), WaitFailure> {
         let started = Os.now();
         loop {
             self.pump();
@@ -153,9 +162,10 @@ impl<D: Device> Session<'_, D> {
     ) -> Result<(), FenceError> {
         let Some(at) = Self::lane_of(axis) else { return Ok(()) };
         if self.lanes[at].is_over(count) == Ok(true) {
+            self.traced("complete", at, count);
             return Ok(());
         }
-        tracing::trace!(target: "pontoon::fence", session = self.id, axis = axis.0, count, "wait");
+        self.traced("wait", at, count);
         let started = Os.now();
         let mut root = None;
         let mut slice = FIRST_LOOK.min(patience.idle());
@@ -170,6 +180,7 @@ impl<D: Device> Session<'_, D> {
                     let waited = Os.now().since(started);
                     lane.spin.learn(waited);
                     self.waited(waited);
+                    self.traced("complete", at, count);
                     return Ok(());
                 }
                 Err(error) => error,
@@ -190,6 +201,8 @@ impl<D: Device> Session<'_, D> {
             let mut failed = fence.failed(&point, error);
             if failed.error.is_timeout() {
                 failed.chain = Some(Arc::new(self.chain(axis, count)));
+                self.traced("expired", at, count);
+                self.dump_expired(&failed);
             }
             return Err(failed);
         }
@@ -220,7 +233,8 @@ impl<D: Device> Session<'_, D> {
         self.pump();
         for lane in self.queues[self.streams[at].queue].lanes.clone() {
             if let Some(late) = self.last_parked(lane) {
-                let (device, label) = (self.lanes[lane].device.rank(), self.streams[at].label.clone());
+                let (device, label) =
+                    (self.lanes[lane].device.rank(), self.streams[at].label.clone());
                 let _ = self.wait(&Fence::late(late, device, label), patience)?;
             }
             let _ = self.wait(&self.fence_of(lane), patience)?;
@@ -332,10 +346,14 @@ impl<D: Device> Session<'_, D> {
         memory: &D::Memory,
         mode: Mode,
     ) -> Result<(), HostError> {
+        if !self.aids.added.is_empty() {
+            self.meet_added(label)?;
+        }
         if self.edges == Edges::Trust {
             return Ok(());
         }
-        let touch = Touch { region: memory.id(), range: range.start as u64..range.end as u64, mode };
+        let touch =
+            Touch { region: memory.id(), range: range.start as u64..range.end as u64, mode };
         if self.tracker.is_freed(touch.region) {
             return Err(HostError::Refused(Refusal::Freed { label, region: touch.region }));
         }
@@ -351,6 +369,9 @@ impl<D: Device> Session<'_, D> {
         }
         if met.is_ok() {
             met = plan.reduced.iter().try_for_each(|&(axis, count)| {
+                if self.aids.observer.is_some() {
+                    self.observe_host(label, axis, count);
+                }
                 self.reach(axis, count, self.patience).map_err(HostError::Wait)?;
                 self.tracker.host_learns(axis, count);
                 Ok(())
@@ -359,6 +380,9 @@ impl<D: Device> Session<'_, D> {
         plan.touches.clear();
         plan.touches.push((touch, memory.bytes() as u64));
         (self.plan, self.clock) = (plan, clock);
+        if let Err(HostError::Refused(why)) = &met {
+            self.dump_refusal(why);
+        }
         met
     }
 

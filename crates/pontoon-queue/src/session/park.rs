@@ -8,6 +8,8 @@
 //! batch in it. The graph of who waits for whom therefore has the parked batches only: while there
 //! are none, the check for a deadlock is one comparison.
 
+mod held;
+
 use std::{
     collections::{HashMap, VecDeque},
     fmt, mem,
@@ -25,6 +27,8 @@ use crate::{
     batch::{Step, StepOf, WaitFor},
     fence::Late,
 };
+
+pub use held::{Held, Reason};
 
 /// The parked batches.
 pub(super) struct Parked<D: Device> {
@@ -156,7 +160,8 @@ impl<D: Device> Session<'_, D> {
     /// Makes a collective of `members` batches, one each of different streams, which start together.
     pub fn collective(&mut self, label: &str, members: u32) -> CollectiveId {
         let label = Arc::from(label);
-        let collective = Collective { label, members, node: None, parcels: Vec::new(), before: None };
+        let collective =
+            Collective { label, members, node: None, parcels: Vec::new(), before: None };
         self.parked.collectives.push(collective);
         CollectiveId::new(self.id, self.parked.collectives.len() - 1)
     }
@@ -277,6 +282,8 @@ impl<D: Device> Session<'_, D> {
             });
             parcel.steps = part;
             late = Some(Arc::clone(&parcel.late));
+            let label = parcel.label;
+            self.traced_parked("parked", lane, label);
         }
         self.pump();
         match late {
@@ -480,10 +487,9 @@ impl<D: Device> Session<'_, D> {
         loop {
             let heads: Vec<_> =
                 self.lanes.iter().filter_map(|lane| lane.parked.front().copied()).collect();
-            let Some(outcome) = heads.into_iter().find_map(|head| self.try_release(head)) else {
-                return;
-            };
-            let (node, refusal) = outcome;
+            let outcome = heads.into_iter().find_map(|head| self.try_release(head));
+            self.sync_now();
+            let Some((node, refusal)) = outcome else { return };
             if let Some(refusal) = refusal {
                 self.give_up(node, refusal);
             }
@@ -585,6 +591,7 @@ impl<D: Device> Session<'_, D> {
         // Set before the gate opens.
         let _ = parcel.late.real.set(point);
         let _ = parcel.completer.complete(Ok(()));
+        self.traced_parked("released", lane, parcel.label);
         self.unpromise(node);
         Ok(())
     }
@@ -623,6 +630,7 @@ impl<D: Device> Session<'_, D> {
     fn give_up(&mut self, node: Node, why: Refusal) {
         let Some(parcel) = self.parked.parcels.get(&node) else { return };
         let (lane, stream) = (parcel.lane, parcel.stream);
+        self.dump_refusal(&why);
         let stream = Arc::clone(&self.streams[stream].label);
         let abandoned = Arc::new(Abandoned { stream, why });
         let nodes = mem::take(&mut self.lanes[lane].parked);
@@ -637,6 +645,7 @@ impl<D: Device> Session<'_, D> {
                 }
             }
             self.forget(node);
+            self.traced_parked("given up", lane, parcel.label);
             let _ = parcel.late.why.set(Arc::clone(&abandoned));
             let _ = parcel.completer.complete(Err(fault_reason::ABANDONED));
             ended.get_or_insert(parcel.late);
@@ -669,7 +678,8 @@ impl<D: Device> Session<'_, D> {
     pub(super) fn waits_for_room(&self, late: &Late) -> Option<usize> {
         let parcel = self.parked.parcels.get(&late.node)?;
         let head = *self.lanes[parcel.lane].parked.front()?;
-        let full = self.lanes[parcel.lane].completed() < self.tracker.events(Self::axis(parcel.lane));
+        let full =
+            self.lanes[parcel.lane].completed() < self.tracker.events(Self::axis(parcel.lane));
         (self.is_ready(head) && full && self.has_come(head)).then_some(parcel.lane)
     }
 
@@ -685,17 +695,6 @@ impl<D: Device> Session<'_, D> {
     pub(super) fn last_parked(&self, lane: usize) -> Option<Arc<Late>> {
         let last = self.lanes[lane].parked.back()?;
         Some(Arc::clone(&self.parked.parcels.get(last)?.late))
-    }
-
-    /// Why each parked batch is.
-    pub(super) fn parked_words(&self) -> Vec<String> {
-        let all = self.lanes.iter().flat_map(|lane| &lane.parked);
-        let words = all.map(|&node| {
-            let mut path = Vec::new();
-            self.chain_of(node, &mut path);
-            path.join(", ")
-        });
-        words.collect()
     }
 
     /// Why the host would wait for a parked batch for ever.

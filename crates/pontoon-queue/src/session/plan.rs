@@ -68,6 +68,9 @@ impl<D: Device> Session<'_, D> {
             match step {
                 Step::Work(command) => {
                     plan.works += 1;
+                    if !self.aids.added.is_empty() {
+                        self.plan_added(lane, at, command.label(), plan, clock);
+                    }
                     self.plan_work(lane, at, command, plan, clock)?;
                 }
                 Step::Wait(wait) => match self.resolve(wait)? {
@@ -89,7 +92,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Plans a wait unless it is implied; whether it did.
-    fn plan_edge(
+    pub(super) fn plan_edge(
         &self,
         plan: &mut Plan,
         clock: &mut Clock,
@@ -211,9 +214,8 @@ impl<D: Device> Session<'_, D> {
 
     /// What is told of a command that lacks edges: the first of the fewest that would do.
     pub(super) fn missing(&self, plan: &Plan, later: Site) -> MissingEdge {
-        let of_edge = |need: &&Need| {
-            plan.reduced.first() == Some(&(need.epoch.axis, need.epoch.count()))
-        };
+        let of_edge =
+            |need: &&Need| plan.reduced.first() == Some(&(need.epoch.axis, need.epoch.count()));
         let need = plan.needs.iter().find(of_edge).unwrap_or(&plan.needs[0]);
         let kind = match (need.earlier, need.later) {
             (Mode::Write, Mode::Read) => HazardKind::ReadAfterWrite,
@@ -265,10 +267,7 @@ pub(super) fn touch<M: Memory>(access: &Access<M>) -> Touch {
 }
 
 /// Puts into `touches` what `command` touches, each with the size of its region.
-pub(super) fn touches_of<M: Memory, K>(
-    command: &Command<M, K>,
-    touches: &mut Vec<(Touch, u64)>,
-) {
+pub(super) fn touches_of<M: Memory, K>(command: &Command<M, K>, touches: &mut Vec<(Touch, u64)>) {
     touches.clear();
     let all = accesses(command).map(|access| (touch(access), access.memory.bytes() as u64));
     touches.extend(all);
