@@ -98,6 +98,7 @@ impl Tracker {
         Axis(u32::try_from(self.lanes.len() - 1).unwrap_or(u32::MAX))
     }
 
+
     /// How many events the axis has had.
     pub(crate) fn events(&self, axis: Axis) -> u64 {
         self.lane(axis).events
@@ -202,8 +203,9 @@ impl Tracker {
             cells.update(touch.range.clone(), |_, cell| {
                 cell.bring_to(domain, touch.mode == Mode::Write, &mut maintenance);
                 match touch.mode {
-                    Mode::Read => cell
-                        .read(epoch, |earlier| Self::covers(clock, earlier.axis, earlier.count())),
+                    Mode::Read => cell.read(epoch, |earlier| {
+                        Self::covers(clock, earlier.axis, earlier.count())
+                    }),
                     Mode::Write => cell.write(epoch),
                 }
             });
