@@ -121,7 +121,7 @@ fn each_edge_that_is_left_out_is_named() {
             Ok::<_, Infallible>(job(&mut session, &devices, left_out))
         });
         let found = found.unwrap();
-        assert_eq!(found.edges(), [missing.clone()], "{found}");
+        assert_eq!(found.edges(), std::slice::from_ref(missing), "{found}");
         assert_eq!(found.to_string(), format!("missing: {missing}; {} runs", found.runs));
     }
 }

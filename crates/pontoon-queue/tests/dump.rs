@@ -135,6 +135,27 @@ fn a_wait_that_expires_is_told_as_json() {
     }
 }
 
+/// The keys of an object.
+fn keys(object: &Value) -> Vec<&String> {
+    object.as_object().unwrap().keys().collect()
+}
+
+#[test]
+fn the_documented_example_has_the_keys_that_are_written() {
+    let page = include_str!("../../../docs/formats/pending.md");
+    let example = page.split("```json").nth(1).unwrap().split("```").next().unwrap();
+    let example: Value = serde_json::from_str(example).unwrap();
+    let expired =
+        &dumps(&stderr_of("in_a_process_of_its_own", &[("PONTOON_DUMP_DEPS", "json")]))[0];
+    for path in ["", "/queues/0", "/queues/1/waits_for", "/queues/0/next", "/chain/0"] {
+        assert_eq!(keys(example.pointer(path).unwrap()), keys(expired.pointer(path).unwrap()));
+    }
+    let refused = &dumps(&stderr_of("refused", &[("PONTOON_DUMP_DEPS", "json")]))[2];
+    for path in ["/parked/0", "/parked/0/reasons/0"] {
+        assert_eq!(keys(example.pointer(path).unwrap()), keys(refused.pointer(path).unwrap()));
+    }
+}
+
 #[test]
 fn what_is_refused_is_told() {
     let said = dumps(&stderr_of("refused", &[("PONTOON_DUMP_DEPS", "json")]));

@@ -7,10 +7,10 @@ use std::{
 };
 
 use pontoon_hal::Device;
-use serde_json::{Value, json};
 
 use super::{
     Chain, Held, Link, Next, Pending, Reason, Refusal, Session, Site, Standing, WaitFailure,
+    json::Json,
 };
 use crate::FenceError;
 
@@ -107,7 +107,7 @@ impl<D: Device> Session<'_, D> {
 impl Pending {
     /// The same as one JSON object on one line, without a line end: `docs/formats/pending.md`.
     pub fn to_json(&self) -> String {
-        json_of(self).to_string()
+        Json::object(members(self)).to_string()
     }
 
     /// The same as a graph for graphviz: the nodes are queues and parked batches, the edges waits.
@@ -138,88 +138,102 @@ fn in_text(pending: &Pending, occasion: &Occasion<'_>) -> String {
 
 fn in_json(pending: &Pending, occasion: &Occasion<'_>) -> String {
     let Occasion { event, about, chain, circle } = occasion;
-    let mut object = json_of(pending);
-    object["event"] = json!(event);
-    object["about"] = json!(about);
     let links = chain.iter().flat_map(|chain| &chain.links);
-    object["chain"] = links.map(json_of_link).collect();
-    object["circle"] = json!(circle);
-    format!("{object}\n")
+    let told = [
+        ("event", (*event).into()),
+        ("about", about.as_str().into()),
+        ("chain", links.map(json_of_link).collect()),
+        ("circle", circle.iter().map(|link| link.as_str().into()).collect()),
+    ];
+    format!("{}\n", Json::object(members(pending).into_iter().chain(told)))
 }
 
-fn json_of(pending: &Pending) -> Value {
-    let queues: Vec<_> = pending.queues.iter().map(json_of_standing).collect();
-    let parked: Vec<_> = pending.parked.iter().map(json_of_held).collect();
-    json!({
-        "format": "pontoon-pending/1",
-        "session": pending.session,
-        "queues": queues,
-        "parked": parked,
-    })
+fn members(pending: &Pending) -> [(&'static str, Json); 4] {
+    [
+        ("format", "pontoon-pending/1".into()),
+        ("session", pending.session.into()),
+        ("queues", pending.queues.iter().map(json_of_standing).collect()),
+        ("parked", pending.parked.iter().map(json_of_held).collect()),
+    ]
 }
 
-fn json_of_standing(standing: &Standing) -> Value {
+fn json_of_standing(standing: &Standing) -> Json {
     let Standing { device, queue, submitted, completed, next, waits_for } = standing;
-    let waits_for = waits_for.map(|on| json!({"queue": on.queue, "position": on.position}));
-    json!({
-        "device": device.0,
-        "queue": &**queue,
-        "submitted": submitted,
-        "completed": completed,
-        "next": json_of_next(next),
-        "waits_for": waits_for,
-    })
+    let waits_for = waits_for
+        .map(|on| Json::object([("queue", on.queue.into()), ("position", on.position.into())]));
+    Json::object([
+        ("device", device.0.into()),
+        ("queue", (**queue).into()),
+        ("submitted", (*submitted).into()),
+        ("completed", (*completed).into()),
+        ("next", json_of_next(next)),
+        ("waits_for", waits_for.into()),
+    ])
 }
 
-fn json_of_link(link: &Link) -> Value {
+fn json_of_link(link: &Link) -> Json {
     let Link { device, queue, completed, wanted, next } = link;
-    json!({
-        "device": device.0,
-        "queue": &**queue,
-        "completed": completed,
-        "wanted": wanted,
-        "next": json_of_next(next),
-    })
+    Json::object([
+        ("device", device.0.into()),
+        ("queue", (**queue).into()),
+        ("completed", (*completed).into()),
+        ("wanted", (*wanted).into()),
+        ("next", json_of_next(next)),
+    ])
 }
 
-fn json_of_next(next: &Next) -> Value {
+fn json_of_next(next: &Next) -> Json {
     match next {
-        Next::Work(label) => json!({"kind": "work", "label": label}),
-        Next::Wait => json!({"kind": "wait"}),
-        Next::Outside => json!({"kind": "outside"}),
-        Next::Failed(fault) => json!({"kind": "failed", "cause": fault.cause.to_string()}),
-        Next::Nothing => json!({"kind": "nothing"}),
-    }
-}
-
-fn json_of_held(held: &Held) -> Value {
-    let Held { label, stream, queue, reasons } = held;
-    let reasons: Vec<_> = reasons.iter().map(json_of_reason).collect();
-    json!({"label": label, "stream": &**stream, "queue": queue, "reasons": reasons})
-}
-
-fn json_of_reason(reason: &Reason) -> Value {
-    match reason {
-        Reason::Semaphore { semaphore, wanted, reached, promised_by } => json!({
-            "kind": "semaphore",
-            "semaphore": &**semaphore,
-            "wanted": wanted,
-            "reached": reached,
-            "promised_by": promised_by,
-        }),
-        Reason::Turn { semaphore, after } => {
-            json!({"kind": "turn", "semaphore": &**semaphore, "after": after})
+        Next::Work(label) => of_kind("work", [("label", (*label).into())]),
+        Next::Wait => of_kind("wait", []),
+        Next::Outside => of_kind("outside", []),
+        Next::Failed(fault) => {
+            of_kind("failed", [("cause", fault.cause.to_string().as_str().into())])
         }
-        Reason::Collective { collective, present, members } => json!({
-            "kind": "collective",
-            "collective": &**collective,
-            "present": present,
-            "members": members,
-        }),
-        Reason::Fence { of } => json!({"kind": "fence", "of": of}),
-        Reason::Behind { other } => json!({"kind": "behind", "other": other}),
-        Reason::Room => json!({"kind": "room"}),
+        Next::Nothing => of_kind("nothing", []),
     }
+}
+
+fn json_of_held(held: &Held) -> Json {
+    let Held { label, stream, queue, reasons } = held;
+    Json::object([
+        ("label", (*label).into()),
+        ("stream", (**stream).into()),
+        ("queue", (*queue).into()),
+        ("reasons", reasons.iter().map(json_of_reason).collect()),
+    ])
+}
+
+fn json_of_reason(reason: &Reason) -> Json {
+    match reason {
+        Reason::Semaphore { semaphore, wanted, reached, promised_by } => of_kind(
+            "semaphore",
+            [
+                ("semaphore", (**semaphore).into()),
+                ("wanted", (*wanted).into()),
+                ("reached", (*reached).into()),
+                ("promised_by", (*promised_by).into()),
+            ],
+        ),
+        Reason::Turn { semaphore, after } => {
+            of_kind("turn", [("semaphore", (**semaphore).into()), ("after", (*after).into())])
+        }
+        Reason::Collective { collective, present, members } => of_kind(
+            "collective",
+            [
+                ("collective", (**collective).into()),
+                ("present", (*present).into()),
+                ("members", (*members).into()),
+            ],
+        ),
+        Reason::Fence { of } => of_kind("fence", [("of", (*of).into())]),
+        Reason::Behind { other } => of_kind("behind", [("other", (*other).into())]),
+        Reason::Room => of_kind("room", []),
+    }
+}
+
+fn of_kind<const N: usize>(kind: &str, members: [(&'static str, Json); N]) -> Json {
+    Json::object([("kind", kind.into())].into_iter().chain(members))
 }
 
 /// Queue n is node `q<n>`, parked batch n `p<n>`, so that no name has to be an identifier.

@@ -29,6 +29,10 @@ pub struct Completed {
 
 /// Why a fence was not reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it is matched on, and most often it is the large one"
+)]
 #[non_exhaustive]
 pub enum WaitFailure {
     /// A time-out, after which waiting again is fine, or how the stream failed.

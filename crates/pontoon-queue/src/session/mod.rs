@@ -16,6 +16,7 @@ mod dump;
 mod full_sync;
 mod host;
 mod ids;
+mod json;
 mod lane;
 mod notes;
 mod observe;

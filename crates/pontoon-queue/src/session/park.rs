@@ -435,7 +435,7 @@ impl<D: Device> Session<'_, D> {
         let Some(parcel) = self.parked.parcels.remove(&node) else { return };
         self.lanes[parcel.lane].parked.retain(|&other| other != node);
         self.forget(node);
-        let _ = parcel.completer.complete(Err(fault_reason::ABANDONED));
+        parcel.completer.complete(Err(fault_reason::ABANDONED));
     }
 
     /// Takes a node out of everything. Those who wait for its signals want them again.
@@ -590,7 +590,7 @@ impl<D: Device> Session<'_, D> {
         let point = self.lanes[lane].point(self.id, axis, self.tracker.events(axis));
         // Set before the gate opens.
         let _ = parcel.late.real.set(point);
-        let _ = parcel.completer.complete(Ok(()));
+        parcel.completer.complete(Ok(()));
         self.traced_parked("released", lane, parcel.label);
         self.unpromise(node);
         Ok(())
@@ -647,7 +647,7 @@ impl<D: Device> Session<'_, D> {
             self.forget(node);
             self.traced_parked("given up", lane, parcel.label);
             let _ = parcel.late.why.set(Arc::clone(&abandoned));
-            let _ = parcel.completer.complete(Err(fault_reason::ABANDONED));
+            parcel.completer.complete(Err(fault_reason::ABANDONED));
             ended.get_or_insert(parcel.late);
         }
         // The queue fails in its turn too, after what it was given before.
