@@ -26,7 +26,8 @@ pub enum Sealed {}
 /// # let device = CpuDevice::open(Rank(0), CpuSpec::default())?;
 /// let mut session = Session::auto();
 /// let stream = session.stream(&device, Engine::Compute, "work")?;
-/// let (from, to) = (Buffer::<_, u32>::allocate(&device, 4)?, Buffer::allocate(&device, 4)?);
+/// let from = Buffer::<_, u32>::allocate(&device, 4)?;
+/// let to = Buffer::<_, u32>::allocate(&device, 4)?;
 /// let one = Kernel::new(|kernel| kernel.write::<u32>(0).fill(1));
 ///
 /// let mut batch = Batch::new();
@@ -208,7 +209,10 @@ impl<D: Device> Batch<D> {
         if let OnFailure::Rollback(ranges) = &self.on_failure
             && !ranges.iter().all(|(m, at)| Access::write(m, at.clone()).is_within_region())
         {
-            return Err(Malformed { label: "batch", why: "a range to roll back is not within its region" });
+            return Err(Malformed {
+                label: "batch",
+                why: "a range to roll back is not within its region",
+            });
         }
         let Self { steps, on_failure, idempotent, .. } = self;
         Ok(Batch { steps, on_failure, mistake: None, idempotent, state: PhantomData })

@@ -59,7 +59,7 @@ impl fmt::Display for Bisection {
 /// the same each time. Candidates are the edges that a session
 /// [observed](crate::Session::observed) when it derived them.
 ///
-/// One edge of n is found with at most log₂ n + 4 runs. If no single one mends the job, the edges
+/// One edge of n is found with at most ⌈log₂ n⌉ + 3 runs. If no single one mends the job, the edges
 /// found are fewest in the sense that none of them can be left out, by the minimising delta
 /// debugging of Zeller and Hildebrandt ("Simplifying and isolating failure-inducing input", IEEE
 /// Transactions on Software Engineering 28(2), 2002), with at most in the order of n² runs.

@@ -45,6 +45,14 @@ struct Occasion<'o> {
     circle: &'o [String],
 }
 
+impl Occasion<'_> {
+    fn title(&self, session: u32) -> String {
+        // A refusal begins with what it is.
+        let expired = if self.event == "expired" { "a wait expired: " } else { "" };
+        format!("session {session}: {expired}{}", self.about)
+    }
+}
+
 impl<D: Device> Session<'_, D> {
     /// A wait of the host failed; a dump if it expired.
     pub(super) fn dump_expired(&self, failed: &FenceError) {
@@ -117,8 +125,8 @@ impl Pending {
 }
 
 fn in_text(pending: &Pending, occasion: &Occasion<'_>) -> String {
-    let Occasion { event, about, chain, circle } = occasion;
-    let mut text = format!("pontoon: session {}: {event}: {about}\n", pending.session);
+    let Occasion { chain, circle, .. } = occasion;
+    let mut text = format!("pontoon: {}\n", one_line(&occasion.title(pending.session)));
     let links = chain.iter().flat_map(|chain| &chain.links);
     let links: Vec<String> = links.map(Link::to_string).chain(circle.iter().cloned()).collect();
     for (at, link) in links.iter().enumerate() {
@@ -128,12 +136,24 @@ fn in_text(pending: &Pending, occasion: &Occasion<'_>) -> String {
             _ => "link",
         };
         // Writing to a string does not fail.
-        let _ = writeln!(text, "  {role}: {link}");
+        let _ = writeln!(text, "  {role}: {}", one_line(link));
     }
-    for line in pending.to_string().lines() {
-        let _ = writeln!(text, "  pending: {line}");
+    for line in pending.lines() {
+        let _ = writeln!(text, "  pending: {}", one_line(&line));
     }
     text
+}
+
+/// The text with control characters, such as a line end in a label, as escapes.
+fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            control if control.is_control() => line.extend(control.escape_default()),
+            other => line.push(other),
+        }
+    }
+    line
 }
 
 fn in_json(pending: &Pending, occasion: &Occasion<'_>) -> String {
@@ -240,9 +260,8 @@ fn of_kind<const N: usize>(kind: &str, members: [(&'static str, Json); N]) -> Js
 fn in_dot(pending: &Pending, occasion: Option<&Occasion<'_>>) -> String {
     let mut dot = "digraph {\n  rankdir=LR;\n  node [shape=box];\n".to_string();
     // Writing to a string does not fail.
-    if let Some(Occasion { event, about, .. }) = occasion {
-        let label = quoted(&format!("session {}: {event}: {about}", pending.session));
-        let _ = writeln!(dot, "  label={label};");
+    if let Some(occasion) = occasion {
+        let _ = writeln!(dot, "  label={};", quoted(&occasion.title(pending.session)));
     }
     for (at, queue) in pending.queues.iter().enumerate() {
         let Standing { device, queue, submitted, completed, next, waits_for } = queue;

@@ -120,33 +120,36 @@ impl Standing {
 
 impl fmt::Display for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let busy = || self.queues.iter().filter(|queue| queue.is_busy());
-        if busy().next().is_none() && self.parked.is_empty() {
+        let lines = self.lines();
+        if lines.is_empty() {
             return writeln!(f, "nothing is pending");
         }
-        for Standing { device, queue, submitted, completed, next, waits_for } in busy() {
-            write!(f, "device {device} queue {queue} at {completed} of {submitted}, {next}")?;
-            match waits_for.and_then(|on| Some((self.queues.get(on.queue)?, on.position))) {
-                Some((on, position)) => writeln!(
-                    f,
-                    " for device {} queue {} to reach {position}; it is at {}",
-                    on.device, on.queue, on.completed
-                )?,
-                None => writeln!(f)?,
-            }
-        }
-        for Held { label, stream, reasons, .. } in &self.parked {
-            write!(f, "parked: {label} (stream {stream})")?;
-            for (at, reason) in reasons.iter().enumerate() {
-                write!(f, "{} {}", if at == 0 { "" } else { " and" }, self.in_words(reason))?;
-            }
-            writeln!(f)?;
-        }
-        Ok(())
+        lines.iter().try_for_each(|line| writeln!(f, "{line}"))
     }
 }
 
 impl Pending {
+    /// A line for each queue that has something to do and each parked batch.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let busy = self.queues.iter().filter(|queue| queue.is_busy()).map(|queue| {
+            let Standing { device, queue, submitted, completed, next, waits_for } = queue;
+            let line =
+                format!("device {device} queue {queue} at {completed} of {submitted}, {next}");
+            match waits_for.and_then(|on| Some((self.queues.get(on.queue)?, on.position))) {
+                Some((on, position)) => format!(
+                    "{line} for device {} queue {} to reach {position}; it is at {}",
+                    on.device, on.queue, on.completed
+                ),
+                None => line,
+            }
+        });
+        let parked = self.parked.iter().map(|Held { label, stream, reasons, .. }| {
+            let reasons: Vec<_> = reasons.iter().map(|reason| self.in_words(reason)).collect();
+            format!("parked: {label} (stream {stream}) {}", reasons.join(" and "))
+        });
+        busy.chain(parked).collect()
+    }
+
     /// Why a batch is parked.
     pub(super) fn in_words(&self, reason: &Reason) -> String {
         let name = |at: usize| match self.parked.get(at) {
