@@ -34,6 +34,7 @@
 
 mod acyclic;
 mod batch;
+mod bisect;
 mod buffer;
 pub mod check;
 mod clock;
@@ -47,6 +48,7 @@ mod tracker;
 
 pub use acyclic::{Acyclic, Cycle, Node, NodeRank};
 pub use batch::{Barrier, Batch, Malformed, OnFailure, Recorded, Sealed};
+pub use bisect::{Bisection, Verdict, bisect};
 pub use buffer::Buffer;
 pub use clock::{Axis, Clock};
 pub use fence::{Fence, FenceError};
@@ -56,8 +58,9 @@ pub use pool::{
     Completer, CreateError, FencePool, LeakReport, LeakSite, Outstanding, PoolReport, PoolSpec,
 };
 pub use session::{
-    Abandoned, Chain, CollectiveId, Completed, Completion, Counts, Deadlock, Edges, EventId,
-    Foreign, HostError, Kind, Link, MissingEdge, Next, Pending, QueueId, QueueSpec, Refusal,
-    Refused, SemaphoreId, Session, Site, StreamId, Unrecorded, WaitFailure,
+    Abandoned, Awaited, Chain, CollectiveId, Completed, Completion, Counts, Deadlock, Dump,
+    EdgeName, Edges, EventId, Foreign, FullSync, Held, HostError, Kind, Link, MissingEdge, Next,
+    Pending, QueueId, QueueSpec, Reason, Refusal, Refused, SemaphoreId, Session, Site, Standing,
+    StreamId, Unrecorded, WaitFailure,
 };
 pub use stream::{Stream, StreamError};

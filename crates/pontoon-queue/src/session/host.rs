@@ -29,6 +29,10 @@ pub struct Completed {
 
 /// Why a fence was not reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it is matched on, and most often it is the large one"
+)]
 #[non_exhaustive]
 pub enum WaitFailure {
     /// A time-out, after which waiting again is fine, or how the stream failed.
@@ -95,7 +99,8 @@ impl<D: Device> Session<'_, D> {
     /// As long as `patience` allows: spinning as long as that has paid for this queue, then asleep.
     pub fn wait(&mut self, fence: &Fence, patience: Patience) -> Result<Completed, WaitFailure> {
         if let (None, Some(late)) = (fence.point(), fence.gate()) {
-            self.let_go(fence, &Arc::clone(late), patience)?;
+            let gone = self.let_go(fence, &Arc::clone(late), patience);
+            gone.inspect_err(|failed| self.dump_failure(failed))?;
         }
         let Some(point) = fence.point() else {
             return Ok(Completed { fence: fence.clone(), retries: 0 });
@@ -106,9 +111,12 @@ impl<D: Device> Session<'_, D> {
                 reached.map_err(|error| self.failed(fence, error))?;
                 self.tracker.host_learns(place.axis, place.count);
             }
-            None => fence.wait(Bound::within(patience.idle())).map_err(WaitFailure::Fence)?,
+            None => {
+                let waited = fence.wait(Bound::within(patience.idle()));
+                let waited = waited.inspect_err(|error| self.dump_expired(error));
+                waited.map_err(WaitFailure::Fence)?;
+            }
         }
-        tracing::trace!(target: "pontoon::fence", session = self.id, stream = fence.stream(), "complete");
         Ok(Completed { fence: fence.clone(), retries: 0 })
     }
 
@@ -158,9 +166,10 @@ impl<D: Device> Session<'_, D> {
     ) -> Result<(), FenceError> {
         let Some(at) = Self::lane_of(axis) else { return Ok(()) };
         if self.lanes[at].is_over(count) == Ok(true) {
+            self.traced("complete", at, count);
             return Ok(());
         }
-        tracing::trace!(target: "pontoon::fence", session = self.id, axis = axis.0, count, "wait");
+        self.traced("wait", at, count);
         let started = Os.now();
         let mut root = None;
         let mut slice = FIRST_LOOK.min(patience.idle());
@@ -175,6 +184,7 @@ impl<D: Device> Session<'_, D> {
                     let waited = Os.now().since(started);
                     lane.spin.learn(waited);
                     self.waited(waited);
+                    self.traced("complete", at, count);
                     return Ok(());
                 }
                 Err(error) => error,
@@ -196,6 +206,8 @@ impl<D: Device> Session<'_, D> {
             if let WaitError::TimedOut { waited: of_all, .. } = &mut failed.error {
                 *of_all = waited;
                 failed.chain = Some(Arc::new(self.chain(axis, count)));
+                self.traced("expired", at, count);
+                self.dump_expired(&failed);
             }
             return Err(failed);
         }
@@ -339,6 +351,9 @@ impl<D: Device> Session<'_, D> {
         memory: &D::Memory,
         mode: Mode,
     ) -> Result<(), HostError> {
+        if !self.aids.added.is_empty() {
+            self.meet_added(label)?;
+        }
         if self.edges == Edges::Trust {
             return Ok(());
         }
@@ -359,6 +374,9 @@ impl<D: Device> Session<'_, D> {
         }
         if met.is_ok() {
             met = plan.reduced.iter().try_for_each(|&(axis, count)| {
+                if self.aids.observer.is_some() {
+                    self.observe_host(label, axis, count);
+                }
                 self.reach(axis, count, self.patience).map_err(HostError::Wait)?;
                 self.tracker.host_learns(axis, count);
                 Ok(())
@@ -367,6 +385,9 @@ impl<D: Device> Session<'_, D> {
         plan.touches.clear();
         plan.touches.push((touch, memory.bytes() as u64));
         (self.plan, self.clock) = (plan, clock);
+        if let Err(HostError::Refused(why)) = &met {
+            self.dump_refusal(why);
+        }
         met
     }
 

@@ -8,18 +8,25 @@
 //! - `place.rs` gives a batch to its device;
 //! - `park.rs` holds back what waits for a signal that nobody has submitted yet, and refuses circles;
 //! - `host.rs` has the host's own accesses and waits;
-//! - `pending.rs` tells who waits for whom.
+//! - `pending.rs` tells who waits for whom, `dump.rs` and `trace.rs` when;
+//! - `observe.rs` and `full_sync.rs` help to find an edge that is missing.
 
+mod aids;
+mod dump;
+mod full_sync;
 mod host;
 mod ids;
+mod json;
 mod lane;
 mod notes;
+mod observe;
 mod park;
 mod pending;
 mod place;
 mod plan;
 mod refusal;
 mod spin;
+mod trace;
 
 use std::{fmt, sync::Arc};
 
@@ -29,10 +36,13 @@ use pontoon_signal::{
     shim::{AtomicU32, Ordering::Relaxed},
 };
 
+pub use dump::Dump;
+pub use full_sync::FullSync;
 pub use host::{Completed, HostError, WaitFailure};
 pub use ids::{CollectiveId, EventId, Foreign, QueueId, SemaphoreId, StreamId};
-pub use park::Deadlock;
-pub use pending::{Chain, Link, Next, Pending};
+pub use observe::EdgeName;
+pub use park::{Deadlock, Held, Reason};
+pub use pending::{Awaited, Chain, Link, Next, Pending, Standing};
 pub use refusal::{Abandoned, MissingEdge, Refusal, Refused, Site};
 
 use crate::{
@@ -40,6 +50,7 @@ use crate::{
     batch::{self, Sealed, Step, StepOf, WaitFor},
     tracker::{Domain, Maintenance, Tracker},
 };
+use aids::Aids;
 use lane::Lane;
 use notes::{Note, Notes};
 use park::Parked;
@@ -157,6 +168,7 @@ pub struct Session<'d, D: Device> {
     plan: Plan,
     clock: Clock,
     spare: Vec<Vec<StepOf<D>>>,
+    aids: Aids,
 }
 
 struct DeviceState<'d, D> {
@@ -245,7 +257,9 @@ impl<'d, D: Device> Session<'d, D> {
         Self::new(Edges::Check)
     }
 
-    /// A session.
+    /// A session. `PONTOON_DUMP_DEPS` (1, json, dot) and `PONTOON_FULL_SYNC` (queue, device) of the
+    /// environment count as [`with_dump`](Self::with_dump) and
+    /// [`with_full_sync`](Self::with_full_sync); they are read once a process.
     pub fn new(edges: Edges) -> Self {
         Self {
             id: SESSIONS.fetch_add(1, Relaxed),
@@ -267,6 +281,7 @@ impl<'d, D: Device> Session<'d, D> {
             plan: Plan::default(),
             clock: Clock::default(),
             spare: Vec::new(),
+            aids: Aids::from_env(),
         }
     }
 
@@ -430,7 +445,10 @@ impl<'d, D: Device> Session<'d, D> {
                 self.spare.push(batch.steps);
                 Ok(fence)
             }
-            Err(why) => Err(Refused { batch, why }),
+            Err(why) => {
+                self.dump_refusal(&why);
+                Err(Refused { batch, why })
+            }
         }
     }
 
@@ -494,7 +512,7 @@ impl<'d, D: Device> Session<'d, D> {
         let given = self.give(stream, &mut steps, room);
         steps.clear();
         self.spare.push(steps);
-        given
+        given.inspect_err(|why| self.dump_refusal(why))
     }
 
     /// Gives `steps` to a lane of the stream, or parks them. On success they are used up.

@@ -8,6 +8,8 @@
 //! batch in it. The graph of who waits for whom therefore has the parked batches only: while there
 //! are none, the check for a deadlock is one comparison.
 
+mod held;
+
 use std::{
     collections::{HashMap, VecDeque},
     fmt, mem,
@@ -25,6 +27,8 @@ use crate::{
     batch::{Step, StepOf, WaitFor},
     fence::Late,
 };
+
+pub use held::{Held, Reason};
 
 /// The parked batches.
 pub(super) struct Parked<D: Device> {
@@ -278,6 +282,8 @@ impl<D: Device> Session<'_, D> {
             });
             parcel.steps = part;
             late = Some(Arc::clone(&parcel.late));
+            let label = parcel.label;
+            self.traced_parked("parked", lane, label);
         }
         self.pump();
         match late {
@@ -481,10 +487,9 @@ impl<D: Device> Session<'_, D> {
         loop {
             let heads: Vec<_> =
                 self.lanes.iter().filter_map(|lane| lane.parked.front().copied()).collect();
-            let Some(outcome) = heads.into_iter().find_map(|head| self.try_release(head)) else {
-                return;
-            };
-            let (node, refusal) = outcome;
+            let outcome = heads.into_iter().find_map(|head| self.try_release(head));
+            self.sync_now();
+            let Some((node, refusal)) = outcome else { return };
             if let Some(refusal) = refusal {
                 self.give_up(node, refusal);
             }
@@ -586,6 +591,7 @@ impl<D: Device> Session<'_, D> {
         // Set before the gate opens.
         let _ = parcel.late.real.set(point);
         parcel.completer.complete(Ok(()));
+        self.traced_parked("released", lane, parcel.label);
         self.unpromise(node);
         Ok(())
     }
@@ -624,6 +630,7 @@ impl<D: Device> Session<'_, D> {
     fn give_up(&mut self, node: Node, why: Refusal) {
         let Some(parcel) = self.parked.parcels.get(&node) else { return };
         let (lane, stream) = (parcel.lane, parcel.stream);
+        self.dump_refusal(&why);
         let stream = Arc::clone(&self.streams[stream].label);
         let abandoned = Arc::new(Abandoned { stream, why });
         let nodes = mem::take(&mut self.lanes[lane].parked);
@@ -638,6 +645,7 @@ impl<D: Device> Session<'_, D> {
                 }
             }
             self.forget(node);
+            self.traced_parked("given up", lane, parcel.label);
             let _ = parcel.late.why.set(Arc::clone(&abandoned));
             parcel.completer.complete(Err(fault_reason::ABANDONED));
             ended.get_or_insert(parcel.late);
@@ -687,17 +695,6 @@ impl<D: Device> Session<'_, D> {
     pub(super) fn last_parked(&self, lane: usize) -> Option<Arc<Late>> {
         let last = self.lanes[lane].parked.back()?;
         Some(Arc::clone(&self.parked.parcels.get(last)?.late))
-    }
-
-    /// Why each parked batch is.
-    pub(super) fn parked_words(&self) -> Vec<String> {
-        let all = self.lanes.iter().flat_map(|lane| &lane.parked);
-        let words = all.map(|&node| {
-            let mut path = Vec::new();
-            self.chain_of(node, &mut path);
-            path.join(", ")
-        });
-        words.collect()
     }
 
     /// Why the host would wait for a parked batch for ever.

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use pontoon_hal::{Device, Fault, Queue};
 use pontoon_signal::Rank;
 
-use super::{Note, Session};
+use super::{Held, Lane, Note, Reason, Session};
 use crate::Axis;
 
 /// From something that is waited for to what it waits for in the end.
@@ -58,13 +58,18 @@ impl fmt::Display for Chain {
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, queue, completed, wanted, next } = self;
-        write!(f, "device {device} queue {queue} at {completed} of {wanted}, ")?;
-        match next {
-            Next::Work(label) => write!(f, "in {label}"),
-            Next::Wait => f.write_str("waiting"),
-            Next::Outside => f.write_str("waiting for a signal from outside"),
-            Next::Failed(fault) => write!(f, "failed: {}", fault.cause),
-            Next::Nothing => f.write_str("idle"),
+        write!(f, "device {device} queue {queue} at {completed} of {wanted}, {next}")
+    }
+}
+
+impl fmt::Display for Next {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Work(label) => write!(f, "in {label}"),
+            Self::Wait => f.write_str("waiting"),
+            Self::Outside => f.write_str("waiting for a signal from outside"),
+            Self::Failed(fault) => write!(f, "failed: {}", fault.cause),
+            Self::Nothing => f.write_str("idle"),
         }
     }
 }
@@ -72,32 +77,126 @@ impl fmt::Display for Link {
 /// All that is under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// The queues that have something to do, each with what it waits for.
-    pub chains: Vec<Chain>,
+    /// The session.
+    pub session: u32,
+    /// Every queue; one with several lanes is listed once a lane.
+    pub queues: Vec<Standing>,
     /// What is parked, and why.
-    pub parked: Vec<String>,
+    pub parked: Vec<Held>,
+}
+
+/// How far a queue is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The device.
+    pub device: Rank,
+    /// The queue.
+    pub queue: Arc<str>,
+    /// How many commands it was given, waits included.
+    pub submitted: u64,
+    /// How many of them are over.
+    pub completed: u64,
+    /// What is next in it.
+    pub next: Next,
+    /// Who it waits for, if that is next.
+    pub waits_for: Option<Awaited>,
+}
+
+/// A position of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// The queue, among [`Pending::queues`].
+    pub queue: usize,
+    /// How many of its commands have to be over.
+    pub position: u64,
+}
+
+impl Standing {
+    /// Whether something of what it was given is not over.
+    pub fn is_busy(&self) -> bool {
+        self.completed < self.submitted
+    }
 }
 
 impl fmt::Display for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.chains.is_empty() && self.parked.is_empty() {
+        let lines = self.lines();
+        if lines.is_empty() {
             return writeln!(f, "nothing is pending");
         }
-        self.chains.iter().try_for_each(|chain| writeln!(f, "{chain}"))?;
-        self.parked.iter().try_for_each(|parked| writeln!(f, "parked: {parked}"))
+        lines.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+impl Pending {
+    /// A line for each queue that has something to do and each parked batch.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let busy = self.queues.iter().filter(|queue| queue.is_busy()).map(|queue| {
+            let Standing { device, queue, submitted, completed, next, waits_for } = queue;
+            let line =
+                format!("device {device} queue {queue} at {completed} of {submitted}, {next}");
+            match waits_for.and_then(|on| Some((self.queues.get(on.queue)?, on.position))) {
+                Some((on, position)) => format!(
+                    "{line} for device {} queue {} to reach {position}; it is at {}",
+                    on.device, on.queue, on.completed
+                ),
+                None => line,
+            }
+        });
+        let parked = self.parked.iter().map(|Held { label, stream, reasons, .. }| {
+            let reasons: Vec<_> = reasons.iter().map(|reason| self.in_words(reason)).collect();
+            format!("parked: {label} (stream {stream}) {}", reasons.join(" and "))
+        });
+        busy.chain(parked).collect()
+    }
+
+    /// Why a batch is parked.
+    pub(super) fn in_words(&self, reason: &Reason) -> String {
+        let name = |at: usize| match self.parked.get(at) {
+            Some(held) => format!("{} (stream {})", held.label, held.stream),
+            None => "a batch".to_string(),
+        };
+        match reason {
+            Reason::Semaphore { semaphore, wanted, reached, promised_by } => {
+                let by = promised_by.map_or("only the host could signal".to_string(), |by| {
+                    format!("{} will signal", name(by))
+                });
+                format!(
+                    "waits for semaphore {semaphore} to reach {wanted}; it is at {reached}, and {by}"
+                )
+            }
+            Reason::Turn { semaphore, after } => {
+                format!("signals semaphore {semaphore} after {}", name(*after))
+            }
+            Reason::Collective { collective, present, members } => format!(
+                "waits for collective {collective}, which has {present} of {members} members"
+            ),
+            Reason::Fence { of } => format!("waits for {}", name(*of)),
+            Reason::Behind { other } => format!("is behind {}", name(*other)),
+            Reason::Room => "waits for room in its queue".to_string(),
+        }
     }
 }
 
 impl<D: Device> Session<'_, D> {
     /// All that is under way, and who waits for whom.
     pub fn pending(&self) -> Pending {
-        let lanes = 0..self.lanes.len();
-        let busy = lanes.filter_map(|lane| {
-            let axis = Self::axis(lane);
-            let events = self.tracker.events(axis);
-            (self.lanes[lane].completed() < events).then(|| self.chain(axis, events))
+        let queues = (0..self.lanes.len()).map(|at| {
+            let lane = &self.lanes[at];
+            let submitted = self.tracker.events(Self::axis(at));
+            let completed = lane.completed();
+            let (next, on) = lane.next(completed, submitted);
+            let on = on.and_then(|(axis, position)| Some((Self::lane_of(axis)?, position)));
+            Standing {
+                device: lane.device.rank(),
+                queue: Arc::clone(&lane.label),
+                submitted,
+                completed,
+                next,
+                waits_for: on.map(|(queue, position)| Awaited { queue, position }),
+            }
         });
-        Pending { chains: busy.collect(), parked: self.parked_words() }
+        Pending { session: self.id, queues: queues.collect(), parked: self.held() }
     }
 
     /// From the first `count` events of an axis to what they wait for in the end.
@@ -110,17 +209,8 @@ impl<D: Device> Session<'_, D> {
             seen.push(axis);
             let lane = &self.lanes[lane];
             let completed = lane.completed();
-            let next = match (lane.queue.fault(), lane.notes.get(completed)) {
-                _ if completed >= wanted => Next::Nothing,
-                (Some(fault), _) => Next::Failed(fault),
-                (None, Some(Note::Work(label))) => Next::Work(label),
-                (None, Some(Note::Wait(axis, count))) => {
-                    at = Some((axis, count));
-                    Next::Wait
-                }
-                (None, Some(Note::Outside)) => Next::Outside,
-                (None, None) => Next::Nothing,
-            };
+            let (next, on) = lane.next(completed, wanted);
+            at = on;
             let (device, queue) = (lane.device.rank(), Arc::clone(&lane.label));
             links.push(Link { device, queue, completed, wanted, next });
         }
@@ -142,5 +232,22 @@ impl<D: Device> Session<'_, D> {
             }
         }
         (axis, wanted)
+    }
+}
+
+impl<D: Device> Lane<'_, D> {
+    /// What is next after the first `completed` events, of which `wanted` have to be over, and what
+    /// that waits for.
+    fn next(&self, completed: u64, wanted: u64) -> (Next, Option<(Axis, u64)>) {
+        if completed >= wanted {
+            return (Next::Nothing, None);
+        }
+        match (self.queue.fault(), self.notes.get(completed)) {
+            (Some(fault), _) => (Next::Failed(fault), None),
+            (None, Some(Note::Work(label))) => (Next::Work(label), None),
+            (None, Some(Note::Wait(axis, count))) => (Next::Wait, Some((axis, count))),
+            (None, Some(Note::Outside)) => (Next::Outside, None),
+            (None, None) => (Next::Nothing, None),
+        }
     }
 }

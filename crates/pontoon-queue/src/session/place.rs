@@ -37,13 +37,11 @@ impl<D: Device> Session<'_, D> {
         let events = self.tracker.events(axis);
         self.lanes[lane].spend(events);
         let fence = self.fence_of(lane);
-        tracing::trace!(
-            target: "pontoon::fence",
-            session = self.id,
-            queue = &*self.lanes[lane].label,
-            position = events,
-            "created"
-        );
+        self.traced("created", lane, events);
+        self.sync_later(lane);
+        if !matches!(room, Room::Parked) {
+            self.sync_now();
+        }
         if !self.parked.is_empty() {
             self.pump();
         }
@@ -188,6 +186,9 @@ impl<D: Device> Session<'_, D> {
         }
         self.lanes[lane].notes.push(Note::Work(label));
         self.counts.commands += 1;
+        if self.is_observed() {
+            self.observe_work(lane, label, self.tracker.events(axis) + 1);
+        }
         if !tracked {
             self.tracker.pass(axis);
             return Ok(());
@@ -210,6 +211,10 @@ impl<D: Device> Session<'_, D> {
         self.counts.execution_only += u64::from(edge.execution_only);
         self.tracker.join(clock, edge.axis, edge.count);
         emit.news = true;
+        self.traced_edge(lane, edge.axis, edge.count);
+        if self.aids.observer.is_some() {
+            self.observe_wait(lane, edge.axis, edge.count);
+        }
         let Some(other) = Self::lane_of(edge.axis) else { return Ok(()) };
         let other = &self.lanes[other];
         // The host has acquired it then, and the queue's own counter hands that on with the next

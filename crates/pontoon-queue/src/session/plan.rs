@@ -68,6 +68,9 @@ impl<D: Device> Session<'_, D> {
             match step {
                 Step::Work(command) => {
                     plan.works += 1;
+                    if !self.aids.added.is_empty() {
+                        self.plan_added(lane, at, command.label(), plan, clock);
+                    }
                     self.plan_work(lane, at, command, plan, clock)?;
                 }
                 Step::Wait(wait) => match self.resolve(wait)? {
@@ -89,7 +92,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Plans a wait unless it is implied; whether it did.
-    fn plan_edge(
+    pub(super) fn plan_edge(
         &self,
         plan: &mut Plan,
         clock: &mut Clock,

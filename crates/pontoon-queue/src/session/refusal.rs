@@ -114,7 +114,7 @@ pub struct MissingEdge {
 }
 
 /// A command, by where it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
     /// Its label.
     pub label: &'static str,
