@@ -8,6 +8,7 @@
 mod data;
 mod error;
 mod job;
+mod missing;
 mod model;
 mod plan;
 mod progress;
@@ -136,12 +137,25 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
         progress.warn(&format!("injected: {}", inject.what(options.devices - 1)));
     }
     let (bound, inject) = (options.bound.unwrap_or_else(tuned), options.inject);
-    let run = Run { job: &job, plan: &plan, edges, bound, inject, progress: &progress };
+    let (added, observe) = (Vec::new(), false);
+    let run =
+        Run { job: &job, plan: &plan, edges, bound, inject, added, observe, progress: &progress };
     let started = Instant::now();
     let ran = way::run(options.sync, &run);
     let wall = started.elapsed();
     progress.finish();
-    let ran = ran?;
+    // What nobody looked for at submit is looked for now.
+    let missing = match inject {
+        Some(inject @ Inject::DropFence(_)) if edges == Edges::Trust => {
+            Some(missing::look_for(&train, &settings, options.devices, bound, inject)?.to_string())
+        }
+        _ => None,
+    };
+    let ran = ran.inspect_err(|_| {
+        if let Some(missing) = &missing {
+            eprintln!("{missing}");
+        }
+    })?;
 
     let params = job.shared.params()?;
     let digest = model::digest(&params);
@@ -159,6 +173,7 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
         tested: test.len(),
         digest: &digest,
         reference: reference.as_deref(),
+        missing: missing.as_deref(),
         wall,
         waits: &ran.waits,
         edges,

@@ -25,6 +25,8 @@ pub(super) struct Report<'r> {
     pub(super) digest: &'r str,
     /// What one thread gets, if it was asked.
     pub(super) reference: Option<&'r str>,
+    /// Which dependency is missing, if that was looked for.
+    pub(super) missing: Option<&'r str>,
     pub(super) wall: Duration,
     pub(super) waits: &'r Waits,
     pub(super) edges: Edges,
@@ -45,6 +47,8 @@ struct Summary<'r> {
     weights_digest: &'r str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reference_digest: Option<&'r str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing_dependency: Option<&'r str>,
     seconds: f64,
     step_ms: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,6 +102,7 @@ impl Report<'_> {
             test_accuracy: self.accuracy,
             weights_digest: self.digest,
             reference_digest: self.reference,
+            missing_dependency: self.missing,
             seconds,
             step_ms: seconds * 1e3 / steps,
             edges: self.counts.map(|_| match self.edges {
@@ -146,6 +151,9 @@ impl Summary<'_> {
             Some(reference) => {
                 writeln!(out, ", but one thread gets {reference}: a dependency is missing")?;
             }
+        }
+        if let Some(missing) = self.missing_dependency {
+            writeln!(out, "  {missing}")?;
         }
         writeln!(out, "  time            {:.2} s, {:.3} ms a step", self.seconds, self.step_ms)?;
         writeln!(out, "synchronisation")?;

@@ -8,7 +8,7 @@ mod signals;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use pontoon::{Bound, Buffer, Counts, Edges, cpu::Region, hal::Fault};
+use pontoon::{Bound, Buffer, Counts, Edges, cpu::Region, hal::Fault, queue::EdgeName};
 
 pub(crate) use inject::Inject;
 pub(crate) use lock::Turn;
@@ -41,6 +41,10 @@ pub(super) struct Run<'r> {
     pub(super) edges: Edges,
     pub(super) bound: Duration,
     pub(super) inject: Option<Inject>,
+    /// Edges that are added to those given.
+    pub(super) added: Vec<EdgeName>,
+    /// Whether the edges that are made are wanted.
+    pub(super) observe: bool,
     pub(super) progress: &'r Progress,
 }
 
@@ -52,6 +56,8 @@ pub(super) struct Ran {
     pub(super) waits: Waits,
     /// What the session did, if there was one.
     pub(super) counts: Option<Counts>,
+    /// The edges that were made, if they were wanted.
+    pub(super) observed: Vec<EdgeName>,
 }
 
 /// The host's waits, or the devices' where those wait.

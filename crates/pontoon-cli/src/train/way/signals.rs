@@ -50,6 +50,10 @@ impl<'d> Streams<'d> {
     fn open(run: &Run<'d>) -> Result<Self, TrainError> {
         let idle = Patience::within(run.bound);
         let mut session = Session::new(run.edges).with_bound(run.bound()).with_patience(idle);
+        session = session.with_added_edges(run.added.clone());
+        if run.observe {
+            session.observe_edges();
+        }
         let devices = run.job.runtime.devices();
         let mut of_devices = Vec::with_capacity(devices.len());
         for device in devices {
@@ -117,6 +121,7 @@ pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
     })?;
     ran.waits = waits(run, late);
     ran.counts = Some(streams.session.counts());
+    ran.observed = streams.session.observed();
     Ok(ran)
 }
 

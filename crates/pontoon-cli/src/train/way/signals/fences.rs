@@ -82,7 +82,7 @@ impl Given {
         let (Some(dropped), Some(delay)) = (self.dropped, &mut self.delay) else { return Ok(()) };
         let last = edges_of(self.devices) - 1;
         let (of, on) = match dropped {
-            all if all == last => (Stage::Copy, self.devices - 1),
+            all if all == last => (Stage::Train, 0),
             update if update >= OF_A_DEVICE * self.devices => {
                 (Stage::Train, update - OF_A_DEVICE * self.devices)
             }
