@@ -26,7 +26,7 @@ pub enum Sealed {}
 /// # let device = CpuDevice::open(Rank(0), CpuSpec::default())?;
 /// let mut session = Session::auto();
 /// let stream = session.stream(&device, Engine::Compute, "work")?;
-/// let (from, to) = (Buffer::<_, u32>::allocate(&device, 4)?, Buffer::allocate(&device, 4)?);
+/// let (from, to) = (Buffer::<_, u32>::allocate(&device, 4)?, Buffer::<_, u32>::allocate(&device, 4)?);
 /// let one = Kernel::new(|kernel| kernel.write::<u32>(0).fill(1));
 ///
 /// let mut batch = Batch::new();
@@ -195,8 +195,9 @@ impl<D: Device> Batch<D> {
     ///
     /// # Errors
     ///
-    /// [`Malformed`]: the first command that could never run, or a retry of what was not declared
-    /// idempotent.
+    /// [`Malformed`]: the first command that could never run; a retry of what was not declared
+    /// idempotent; or a batch to be retried or rolled back that others can meet in its middle, by a
+    /// collective or by a wait after a signal or a record: it has to fail as a whole.
     pub fn seal(mut self) -> Result<Batch<D, Sealed>, Malformed> {
         if let Some(mistake) = self.mistake.take() {
             return Err(mistake);
@@ -205,10 +206,18 @@ impl<D: Device> Batch<D> {
             let why = "only a batch declared idempotent can be retried";
             return Err(Malformed { label: "batch", why });
         }
+        if !matches!(self.on_failure, OnFailure::Error)
+            && let Some(why) = undivided(&self.steps)
+        {
+            return Err(Malformed { label: "batch", why });
+        }
         if let OnFailure::Rollback(ranges) = &self.on_failure
             && !ranges.iter().all(|(m, at)| Access::write(m, at.clone()).is_within_region())
         {
-            return Err(Malformed { label: "batch", why: "a range to roll back is not within its region" });
+            return Err(Malformed {
+                label: "batch",
+                why: "a range to roll back is not within its region",
+            });
         }
         let Self { steps, on_failure, idempotent, .. } = self;
         Ok(Batch { steps, on_failure, mistake: None, idempotent, state: PhantomData })
@@ -263,6 +272,24 @@ pub(crate) fn launch<D: Device>(
     }
     let kernel = kernel.clone();
     Ok(Command::Launch { label, kernel, accesses: declared, arguments: scalars })
+}
+
+/// Why steps cannot be given to a device, or fail, as a whole.
+fn undivided<C>(steps: &[Step<C>]) -> Option<&'static str> {
+    let mut told = false;
+    for step in steps {
+        match step {
+            Step::Collective(_) => {
+                return Some("a batch with a collective can be neither retried nor rolled back");
+            }
+            Step::Wait(_) if told => {
+                return Some("what is retried or rolled back cannot wait after a signal: split it");
+            }
+            Step::Signal(..) | Step::Record(_) => told = true,
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Why a command could run on no device.

@@ -38,6 +38,7 @@ mod fence;
 mod intervals;
 mod patience;
 mod pool;
+mod recovery;
 mod session;
 mod stream;
 mod tracker;
@@ -52,9 +53,10 @@ pub use patience::Patience;
 pub use pool::{
     Completer, CreateError, FencePool, LeakReport, LeakSite, Outstanding, PoolReport, PoolSpec,
 };
+pub use recovery::{Obstacle, Recovery, ReopenError, Root};
 pub use session::{
-    Abandoned, Chain, CollectiveId, Completed, Completion, Counts, Deadlock, Edges, EventId, Foreign,
-    HostError, Kind, Link, MissingEdge, Next, Pending, QueueId, QueueSpec, Refusal, Refused,
-    SemaphoreId, Session, Site, StreamId, Unrecorded, WaitFailure,
+    Abandoned, Chain, CollectiveId, Completed, Completion, Counts, Deadlock, Edges, EventId,
+    Foreign, HostError, Kind, Link, MissingEdge, Next, Pending, QueueId, QueueSpec, Refusal,
+    Refused, SemaphoreId, Session, Site, StreamId, Unrecorded, WaitFailure,
 };
 pub use stream::{Stream, StreamError};

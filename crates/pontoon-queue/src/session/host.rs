@@ -10,6 +10,7 @@ use super::{Deadlock, Edges, Note, Refusal, Session, StreamId};
 use crate::{
     Abandoned, Axis, Buffer, Fence, FenceError, Patience,
     fence::Late,
+    recovery::Again,
     tracker::{HOST, Touch, reduce},
 };
 
@@ -30,6 +31,7 @@ pub struct Completed {
 /// Why a fence was not reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::large_enum_variant, reason = "made only when something failed")]
 pub enum WaitFailure {
     /// A time-out, after which waiting again is fine, or how the stream failed.
     Fence(FenceError),
@@ -37,6 +39,13 @@ pub enum WaitFailure {
     Deadlock(Deadlock),
     /// What it stands for was refused when its turn came, and will never run.
     Abandoned(Arc<Abandoned>),
+}
+
+impl WaitFailure {
+    /// Whether waiting again could help: only after a time-out.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Fence(error) if error.error.is_timeout() && error.fault.is_none())
+    }
 }
 
 impl fmt::Display for WaitFailure {
@@ -94,19 +103,70 @@ impl<D: Device> Session<'_, D> {
     ///
     /// As long as `patience` allows: spinning as long as that has paid for this queue, then asleep.
     pub fn wait(&mut self, fence: &Fence, patience: Patience) -> Result<Completed, WaitFailure> {
+        let outcome = match fence.shared() {
+            None => self.wait_once(fence, patience),
+            Some(again) => self.wait_all(fence, &again, patience),
+        };
+        if !self.kept.is_empty() && matches!(&outcome, Err(failure) if !failure.is_timeout()) {
+            self.settle(patience);
+        }
+        self.call_back();
+        outcome
+    }
+
+    /// Waits for the last attempt of a batch.
+    fn wait_all(
+        &mut self,
+        fence: &Fence,
+        again: &Again,
+        patience: Patience,
+    ) -> Result<Completed, WaitFailure> {
+        let started = Os.now();
+        loop {
+            let (latest, retries) = {
+                let attempts = again.lock();
+                if let Some(failure) = &attempts.failure {
+                    return Err(self.failed(fence, failure.clone()));
+                }
+                (attempts.latest.clone().unwrap_or_else(|| fence.clone()), attempts.retries)
+            };
+            let waited = Os.now().since(started).as_duration();
+            let left = patience.at_most(patience.cap().saturating_sub(waited));
+            match self.wait_once(&latest, left) {
+                Ok(_) => {
+                    self.prune();
+                    return Ok(Completed { fence: latest, retries });
+                }
+                Err(failure) if failure.is_timeout() => return Err(failure),
+                Err(failure) => {
+                    self.settle(left);
+                    let attempts = again.lock();
+                    // Another session's.
+                    if attempts.failure.is_none() && attempts.retries == retries {
+                        return Err(failure);
+                    }
+                }
+            }
+        }
+    }
+
+    fn wait_once(&mut self, fence: &Fence, patience: Patience) -> Result<Completed, WaitFailure> {
         if let (None, Some(late)) = (fence.point(), fence.gate()) {
             self.let_go(fence, &Arc::clone(late), patience)?;
         }
         let Some(point) = fence.point() else {
             return Ok(Completed { fence: fence.clone(), retries: 0 });
         };
-        match point.place.filter(|place| place.session == self.id) {
+        match point.place.filter(|place| place.session == self.id && !self.is_former(point)) {
             Some(place) => {
                 let reached = self.reach(place.axis, place.count, patience);
                 reached.map_err(|error| self.failed(fence, error))?;
                 self.tracker.host_learns(place.axis, place.count);
             }
-            None => fence.wait(Bound::within(patience.idle())).map_err(WaitFailure::Fence)?,
+            None => {
+                let reached = fence.wait(Bound::within(patience.idle()));
+                reached.map_err(|error| WaitFailure::Fence(self.rooted(fence, error)))?;
+            }
         }
         tracing::trace!(target: "pontoon::fence", session = self.id, stream = fence.stream(), "complete");
         Ok(Completed { fence: fence.clone(), retries: 0 })
@@ -114,16 +174,32 @@ impl<D: Device> Session<'_, D> {
 
     fn failed(&self, fence: &Fence, error: FenceError) -> WaitFailure {
         match fence.gate().and_then(|late| late.why.get()) {
-            Some(why) => WaitFailure::Abandoned(Arc::clone(why)),
-            None => WaitFailure::Fence(FenceError { stream: fence.stream().into(), ..error }),
+            Some(why) if error.recovery.is_none() => WaitFailure::Abandoned(Arc::clone(why)),
+            _ => {
+                let error = self.rooted(fence, error);
+                WaitFailure::Fence(FenceError { stream: fence.stream().into(), ..error })
+            }
         }
     }
 
+    /// Recovers what failed, and gives devices what is parked and can go on.
+    pub(super) fn advance(&mut self, patience: Patience) {
+        if !self.kept.is_empty() {
+            self.settle(patience);
+        }
+        self.pump();
+    }
+
     /// Waits until a parked batch has been given to its device.
-    fn let_go(&mut self, fence: &Fence, late: &Arc<Late>, patience: Patience) -> Result<(), WaitFailure> {
+    fn let_go(
+        &mut self,
+        fence: &Fence,
+        late: &Arc<Late>,
+        patience: Patience,
+    ) -> Result<(), WaitFailure> {
         let started = Os.now();
         loop {
-            self.pump();
+            self.advance(patience);
             if fence.point().is_some() {
                 return Ok(());
             }
@@ -140,7 +216,12 @@ impl<D: Device> Session<'_, D> {
             let waited = Os.now().since(started).as_duration();
             let left = patience.cap().saturating_sub(waited);
             let (axis, next) = (Self::axis(lane), self.lanes[lane].completed() + 1);
-            self.reach(axis, next, patience.at_most(left)).map_err(WaitFailure::Fence)?;
+            match self.reach(axis, next, patience.at_most(left)) {
+                Err(error) if error.error.is_timeout() || !self.will_recover(lane) => {
+                    return Err(WaitFailure::Fence(error));
+                }
+                _ => {}
+            }
         }
     }
 
@@ -217,13 +298,16 @@ impl<D: Device> Session<'_, D> {
             WaitFailure::Abandoned(Arc::new(Abandoned { stream: "foreign".into(), why }))
         };
         let at = stream.in_session(self.id).map_err(foreign)?;
-        self.pump();
+        self.advance(patience);
         for lane in self.queues[self.streams[at].queue].lanes.clone() {
             if let Some(late) = self.last_parked(lane) {
-                let (device, label) = (self.lanes[lane].device.rank(), self.streams[at].label.clone());
+                let (device, label) =
+                    (self.lanes[lane].device.rank(), self.streams[at].label.clone());
                 let _ = self.wait(&Fence::late(late, device, label), patience)?;
             }
-            let _ = self.wait(&self.fence_of(lane), patience)?;
+            let all = self.fence_of(lane);
+            let all = self.kept_at(&all).unwrap_or(all);
+            let _ = self.wait(&all, patience)?;
         }
         Ok(())
     }
@@ -335,7 +419,8 @@ impl<D: Device> Session<'_, D> {
         if self.edges == Edges::Trust {
             return Ok(());
         }
-        let touch = Touch { region: memory.id(), range: range.start as u64..range.end as u64, mode };
+        let touch =
+            Touch { region: memory.id(), range: range.start as u64..range.end as u64, mode };
         if self.tracker.is_freed(touch.region) {
             return Err(HostError::Refused(Refusal::Freed { label, region: touch.region }));
         }

@@ -8,20 +8,27 @@
 //! - `place.rs` gives a batch to its device;
 //! - `park.rs` holds back what waits for a signal that nobody has submitted yet, and refuses circles;
 //! - `host.rs` has the host's own accesses and waits;
-//! - `pending.rs` tells who waits for whom.
+//! - `policy.rs` recovers from failures, `reopen.rs` gives a lane a new queue for that;
+//! - `callback.rs` tells of completions, and ends the session;
+//! - `pending.rs` tells who waits for whom, `describe.rs` what a fence is and why it failed.
 
+mod callback;
+mod describe;
 mod host;
 mod ids;
 mod lane;
 mod notes;
+mod origins;
 mod park;
 mod pending;
 mod place;
 mod plan;
+mod policy;
 mod refusal;
+mod reopen;
 mod spin;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, panic::Location, sync::Arc};
 
 use pontoon_hal::{Access, CommandOf, Device, Engine, OpenQueueError};
 use pontoon_signal::{
@@ -37,13 +44,15 @@ pub use refusal::{Abandoned, MissingEdge, Refusal, Refused, Site};
 
 use crate::{
     Axis, Batch, Clock, Fence, FencePool, Patience, PoolSpec,
-    batch::{self, Sealed, Step, StepOf, WaitFor},
+    batch::{self, OnFailure, Sealed, Step, StepOf, WaitFor},
     tracker::{Domain, Maintenance, Tracker},
 };
+use callback::Callback;
 use lane::Lane;
 use notes::{Note, Notes};
 use park::Parked;
 use plan::Plan;
+use policy::Kept;
 
 /// Who sees to it that commands which touch the same bytes are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +122,8 @@ pub enum Unrecorded {
 
 /// Streams over queues of devices, kept in order.
 ///
+/// A session that is dropped fails what is parked, and runs the callbacks that are left.
+///
 /// ```
 /// use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
 /// use pontoon_hal::Engine;
@@ -149,7 +160,15 @@ pub struct Session<'d, D: Device> {
     events: Vec<EventState>,
     semaphores: Vec<park::Semaphore>,
     parked: Parked<D>,
+    /// Batches that say what becomes of them if they fail.
+    kept: Kept<D>,
+    /// What is submitted is the session's own, to recover: it derives its edges, and failed queues
+    /// hold nothing back.
+    recovering: bool,
+    callbacks: Vec<Callback>,
     pool: FencePool,
+    /// Where the batch that is being submitted comes from.
+    site: &'static Location<'static>,
     /// What the host did.
     notes: Notes,
     counts: Counts,
@@ -212,6 +231,12 @@ pub struct Counts {
     pub host_waits: u64,
     /// How long they took, all together.
     pub host_waited: Nanos,
+    /// Batches that were submitted again after a failure.
+    pub retries: u64,
+    /// Batches of which the bytes were given back what they held before.
+    pub rollbacks: u64,
+    /// Callbacks that panicked.
+    pub callback_panics: u64,
 }
 
 impl Counts {
@@ -261,6 +286,10 @@ impl<'d, D: Device> Session<'d, D> {
             events: Vec::new(),
             semaphores: Vec::new(),
             parked: Parked::default(),
+            kept: Kept::default(),
+            recovering: false,
+            callbacks: Vec::new(),
+            site: Location::caller(),
             pool: FencePool::new(Rank(0), PoolSpec::default()),
             notes: Notes::new(0),
             counts: Counts::default(),
@@ -272,18 +301,21 @@ impl<'d, D: Device> Session<'d, D> {
 
     /// The same session, with waits on devices that last at most `bound`: past it, the queue that
     /// waits fails.
-    pub fn with_bound(self, bound: Bound) -> Self {
-        Self { bound, ..self }
+    pub fn with_bound(mut self, bound: Bound) -> Self {
+        self.bound = bound;
+        self
     }
 
     /// The same session, waiting at most `patience` for room in a queue and for its own accesses.
-    pub fn with_patience(self, patience: Patience) -> Self {
-        Self { patience, ..self }
+    pub fn with_patience(mut self, patience: Patience) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// The same session, with that meaning of a wait for an event that was never recorded.
-    pub fn with_unrecorded(self, unrecorded: Unrecorded) -> Self {
-        Self { unrecorded, ..self }
+    pub fn with_unrecorded(mut self, unrecorded: Unrecorded) -> Self {
+        self.unrecorded = unrecorded;
+        self
     }
 
     /// Who sees to the edges.
@@ -392,7 +424,13 @@ impl<'d, D: Device> Session<'d, D> {
     /// # Blocks
     ///
     /// While the queue has no room, at most as long as the session's patience.
-    pub fn submit(&mut self, stream: StreamId, batch: Batch<D, Sealed>) -> Result<Fence, Refused<D>> {
+    #[track_caller]
+    pub fn submit(
+        &mut self,
+        stream: StreamId,
+        batch: Batch<D, Sealed>,
+    ) -> Result<Fence, Refused<D>> {
+        self.site = Location::caller();
         self.submit_with(stream, batch, Room::Wait(self.patience))
     }
 
@@ -401,11 +439,13 @@ impl<'d, D: Device> Session<'d, D> {
     /// # Errors
     ///
     /// [`Refused`].
+    #[track_caller]
     pub fn try_submit(
         &mut self,
         stream: StreamId,
         batch: Batch<D, Sealed>,
     ) -> Result<Fence, Refused<D>> {
+        self.site = Location::caller();
         self.submit_with(stream, batch, Room::Try)
     }
 
@@ -415,6 +455,9 @@ impl<'d, D: Device> Session<'d, D> {
         mut batch: Batch<D, Sealed>,
         room: Room,
     ) -> Result<Fence, Refused<D>> {
+        if !matches!(batch.on_failure, OnFailure::Error) {
+            return self.submit_kept(stream, batch, room);
+        }
         match self.give(stream, &mut batch.steps, room) {
             Ok(fence) => {
                 batch.steps.clear();
@@ -434,6 +477,7 @@ impl<'d, D: Device> Session<'d, D> {
     /// # Blocks
     ///
     /// As [`submit`](Self::submit).
+    #[track_caller]
     pub fn launch(
         &mut self,
         stream: StreamId,
@@ -442,6 +486,7 @@ impl<'d, D: Device> Session<'d, D> {
         accesses: impl IntoIterator<Item = Access<D::Memory>>,
         arguments: impl IntoIterator<Item = u64>,
     ) -> Result<Fence, Refusal> {
+        self.site = Location::caller();
         let command = batch::launch::<D>(label, kernel, accesses, arguments)?;
         self.one(stream, Step::Work(command))
     }
@@ -455,6 +500,7 @@ impl<'d, D: Device> Session<'d, D> {
     /// # Blocks
     ///
     /// As [`submit`](Self::submit).
+    #[track_caller]
     pub fn copy(
         &mut self,
         stream: StreamId,
@@ -462,6 +508,7 @@ impl<'d, D: Device> Session<'d, D> {
         from: Access<D::Memory>,
         to: Access<D::Memory>,
     ) -> Result<Fence, Refusal> {
+        self.site = Location::caller();
         self.one(stream, Step::Work(CommandOf::<D::Queue>::Copy { label, from, to }))
     }
 
@@ -474,7 +521,9 @@ impl<'d, D: Device> Session<'d, D> {
     /// # Blocks
     ///
     /// As [`submit`](Self::submit).
+    #[track_caller]
     pub fn stream_wait(&mut self, stream: StreamId, fence: &Fence) -> Result<Fence, Refusal> {
+        self.site = Location::caller();
         self.one(stream, Step::Wait(WaitFor::Fence(fence.clone())))
     }
 
@@ -496,6 +545,9 @@ impl<'d, D: Device> Session<'d, D> {
         room: Room,
     ) -> Result<Fence, Refusal> {
         let stream = stream.in_session(self.id)?;
+        if !self.kept.is_empty() && matches!(room, Room::Wait(_)) {
+            self.recover_first(stream);
+        }
         let StreamState { queue, abandoned, .. } = &self.streams[stream];
         if let Some(abandoned) = abandoned {
             return Err(Refusal::Abandoned(Arc::clone(abandoned)));
@@ -507,6 +559,15 @@ impl<'d, D: Device> Session<'d, D> {
             self.place(lane, steps, &[], room)
         } else {
             self.park(stream, lane, steps, room)
+        }
+    }
+
+    /// What a stream was given before and failed is recovered before it is given more.
+    #[cold]
+    fn recover_first(&mut self, stream: usize) {
+        let lanes = &self.queues[self.streams[stream].queue].lanes;
+        if lanes.iter().any(|&lane| self.will_recover(lane)) {
+            self.settle(self.patience);
         }
     }
 

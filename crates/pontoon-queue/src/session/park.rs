@@ -11,6 +11,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt, mem,
+    panic::Location,
     sync::{Arc, OnceLock},
 };
 
@@ -41,6 +42,7 @@ struct Parcel<D: Device> {
     late: Arc<Late>,
     completer: Completer,
     label: &'static str,
+    site: &'static Location<'static>,
     /// The node that waits for what it waits for: its own, or its collective's.
     entry: Node,
 }
@@ -156,7 +158,8 @@ impl<D: Device> Session<'_, D> {
     /// Makes a collective of `members` batches, one each of different streams, which start together.
     pub fn collective(&mut self, label: &str, members: u32) -> CollectiveId {
         let label = Arc::from(label);
-        let collective = Collective { label, members, node: None, parcels: Vec::new(), before: None };
+        let collective =
+            Collective { label, members, node: None, parcels: Vec::new(), before: None };
         self.parked.collectives.push(collective);
         CollectiveId::new(self.id, self.parked.collectives.len() - 1)
     }
@@ -286,7 +289,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// An event stands for what it was recorded for when the batch is submitted, not later.
-    fn meet_events(&self, steps: &mut [StepOf<D>]) -> Result<(), Refusal> {
+    pub(super) fn meet_events(&self, steps: &mut [StepOf<D>]) -> Result<(), Refusal> {
         for step in steps {
             if let Step::Wait(wait @ WaitFor::Event(_)) = step {
                 self.resolve(wait)?;
@@ -353,7 +356,8 @@ impl<D: Device> Session<'_, D> {
         let late = Arc::new(Late { session: self.id, node, gate, real, why });
         let label = label_of(steps);
         let steps_of = Vec::new();
-        let parcel = Parcel { stream, lane, steps: steps_of, late, completer, label, entry };
+        let site = self.site;
+        let parcel = Parcel { stream, lane, steps: steps_of, late, completer, label, site, entry };
         self.parked.parcels.insert(node, parcel);
         self.lanes[lane].parked.push_back(node);
         let mut circle = self.connect(node, entry, lane, steps);
@@ -428,7 +432,7 @@ impl<D: Device> Session<'_, D> {
         let Some(parcel) = self.parked.parcels.remove(&node) else { return };
         self.lanes[parcel.lane].parked.retain(|&other| other != node);
         self.forget(node);
-        let _ = parcel.completer.complete(Err(fault_reason::ABANDONED));
+        parcel.completer.complete(Err(fault_reason::ABANDONED));
     }
 
     /// Takes a node out of everything. Those who wait for its signals want them again.
@@ -460,7 +464,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Finds anew who waits for a value that nobody promises.
-    fn want_again(&mut self) {
+    pub(super) fn want_again(&mut self) {
         for (&node, parcel) in &self.parked.parcels {
             for step in &parcel.steps {
                 let Step::Wait(WaitFor::Semaphore(id, value)) = step else { continue };
@@ -508,6 +512,9 @@ impl<D: Device> Session<'_, D> {
         };
         for &member in &group {
             let parcel = self.parked.parcels.get(&member)?;
+            if self.will_recover(parcel.lane) {
+                return None;
+            }
             if self.lanes[parcel.lane].parked.front() != Some(&member) {
                 return None;
             }
@@ -569,6 +576,7 @@ impl<D: Device> Session<'_, D> {
     fn release(&mut self, node: Node, together: &[(Axis, u64)]) -> Result<(), Refusal> {
         let Some(parcel) = self.parked.parcels.get_mut(&node) else { return Ok(()) };
         let (lane, mut steps) = (parcel.lane, mem::take(&mut parcel.steps));
+        self.site = parcel.site;
         // Out of the lane's way while it is placed: what pumps meanwhile must not take it again.
         self.lanes[lane].parked.pop_front();
         let placed = self.place_parked(lane, &mut steps, together);
@@ -584,12 +592,13 @@ impl<D: Device> Session<'_, D> {
         let point = self.lanes[lane].point(self.id, axis, self.tracker.events(axis));
         // Set before the gate opens.
         let _ = parcel.late.real.set(point);
-        let _ = parcel.completer.complete(Ok(()));
+        parcel.completer.complete(Ok(()));
         self.unpromise(node);
         Ok(())
     }
 
-    fn place_parked(
+    /// Gives a lane steps that have their credit, and lets nothing else go on.
+    pub(super) fn place_parked(
         &mut self,
         lane: usize,
         steps: &mut Vec<StepOf<D>>,
@@ -620,7 +629,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// A parked batch will never run: neither will what its lane was given after it.
-    fn give_up(&mut self, node: Node, why: Refusal) {
+    pub(super) fn give_up(&mut self, node: Node, why: Refusal) {
         let Some(parcel) = self.parked.parcels.get(&node) else { return };
         let (lane, stream) = (parcel.lane, parcel.stream);
         let stream = Arc::clone(&self.streams[stream].label);
@@ -638,7 +647,7 @@ impl<D: Device> Session<'_, D> {
             }
             self.forget(node);
             let _ = parcel.late.why.set(Arc::clone(&abandoned));
-            let _ = parcel.completer.complete(Err(fault_reason::ABANDONED));
+            parcel.completer.complete(Err(fault_reason::ABANDONED));
             ended.get_or_insert(parcel.late);
         }
         // The queue fails in its turn too, after what it was given before.
@@ -646,6 +655,38 @@ impl<D: Device> Session<'_, D> {
             let (slot, target) = (late.gate.slot.clone(), late.gate.target);
             let wait = Command::Wait { label: "wait", slot, target, bound: self.bound };
             let _ = self.lanes[lane].queue.submit(wait);
+        }
+    }
+
+    /// Takes back the signals that a lane was to make after its first `completed` events: who waits
+    /// for them waits for them to be submitted again.
+    pub(super) fn take_back_signals(&mut self, lane: usize, completed: u64) {
+        for semaphore in &mut self.semaphores {
+            let before = semaphore.reached.len();
+            semaphore
+                .reached
+                .retain(|&(_, at, count)| at != Self::axis(lane) || count <= completed);
+            if semaphore.reached.len() != before {
+                let reached = semaphore.reached.last().map_or(0, |&(value, ..)| value);
+                let promised = semaphore.promised.back().map_or(0, |&(value, _)| value);
+                semaphore.last = reached.max(promised);
+            }
+        }
+        self.want_again();
+    }
+
+    /// Whether a signal would be refused because the semaphore has got there by others.
+    pub(super) fn is_signalled(&self, semaphore: SemaphoreId, value: u64) -> bool {
+        let it = self.semaphores.get(semaphore.index as usize);
+        it.is_some_and(|it| it.reached.last().is_some_and(|&(reached, ..)| reached >= value))
+    }
+
+    /// Nothing parked will ever run: its session ends.
+    pub(super) fn end_parked(&mut self) {
+        for (_, parcel) in self.parked.parcels.drain() {
+            let stream = Arc::clone(&self.streams[parcel.stream].label);
+            let _ = parcel.late.why.set(Arc::new(Abandoned { stream, why: Refusal::SessionEnded }));
+            parcel.completer.complete(Err(fault_reason::ABANDONED));
         }
     }
 
@@ -669,7 +710,8 @@ impl<D: Device> Session<'_, D> {
     pub(super) fn waits_for_room(&self, late: &Late) -> Option<usize> {
         let parcel = self.parked.parcels.get(&late.node)?;
         let head = *self.lanes[parcel.lane].parked.front()?;
-        let full = self.lanes[parcel.lane].completed() < self.tracker.events(Self::axis(parcel.lane));
+        let full =
+            self.lanes[parcel.lane].completed() < self.tracker.events(Self::axis(parcel.lane));
         (self.is_ready(head) && full && self.has_come(head)).then_some(parcel.lane)
     }
 

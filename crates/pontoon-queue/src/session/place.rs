@@ -36,6 +36,7 @@ impl<D: Device> Session<'_, D> {
         let axis = Self::axis(lane);
         let events = self.tracker.events(axis);
         self.lanes[lane].spend(events);
+        self.lanes[lane].origins.push(events, self.site);
         let fence = self.fence_of(lane);
         tracing::trace!(
             target: "pontoon::fence",
@@ -135,10 +136,8 @@ impl<D: Device> Session<'_, D> {
         match step {
             Step::Work(command) => self.emit_work(emit, command, plan, clock),
             Step::Wait(WaitFor::Fence(fence)) => {
-                let outside = matches!(
-                    self.resolve(&WaitFor::Fence(fence.clone())),
-                    Ok(Resolved::Outside)
-                );
+                let outside =
+                    matches!(self.resolve(&WaitFor::Fence(fence.clone())), Ok(Resolved::Outside));
                 match fence.point().filter(|_| outside) {
                     Some(point) => {
                         let (slot, target) = (point.slot.clone(), point.target);
@@ -194,7 +193,8 @@ impl<D: Device> Session<'_, D> {
             self.tracker.pass(axis);
             return Ok(());
         }
-        let did = self.tracker.commit(axis, plan.touches.iter().map(|(touch, size)| (touch, *size)));
+        let did =
+            self.tracker.commit(axis, plan.touches.iter().map(|(touch, size)| (touch, *size)));
         self.counts.maintained(&did);
         Ok(())
     }
@@ -235,7 +235,9 @@ impl<D: Device> Session<'_, D> {
         let lane = &mut self.lanes[lane];
         match lane.queue.submit(command) {
             Ok(_) => Ok(()),
-            Err(SubmitError::Faulted(fault)) => Err(Refusal::Faulted(fault)),
+            // It failed since it was asked. Some of the batch may be queued, so it counts as
+            // submitted, and its fence fails.
+            Err(SubmitError::Faulted(_)) => Ok(()),
             Err(SubmitError::Malformed(why)) => Err(Refusal::Malformed(Malformed { label, why })),
             Err(_) => Err(Refusal::Full {
                 device: lane.device.rank(),

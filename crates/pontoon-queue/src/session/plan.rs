@@ -131,8 +131,11 @@ impl<D: Device> Session<'_, D> {
         if plan.needs.is_empty() {
             return Ok(());
         }
+        if self.recovering {
+            plan.needs.retain(|need| !self.is_dead(need.epoch.axis));
+        }
         reduce(&self.tracker, &plan.needs, &mut plan.reduced);
-        if self.edges == Edges::Check {
+        if self.edges == Edges::Check && !self.recovering {
             let later = self.site(Self::axis(lane), Some(command.label()));
             return Err(Refusal::Missing(self.missing(plan, later)));
         }
@@ -192,9 +195,17 @@ impl<D: Device> Session<'_, D> {
     }
 
     fn resolve_fence(&self, fence: &Fence) -> Result<Resolved, Refusal> {
-        match (fence.point().map(|point| point.place), fence.gate()) {
+        if let Some((latest, _)) = fence.latest() {
+            return self.resolve_fence(&latest);
+        }
+        let point = fence.point();
+        match (point.map(|point| point.place), fence.gate()) {
             (Some(Some(place)), _) if place.session == self.id => match place.count {
                 0 => Ok(Resolved::Nothing),
+                _ if point.is_some_and(|point| self.is_former(point)) => {
+                    let ended = fence.is_complete().map_err(|error| self.rooted(fence, error));
+                    ended.map_err(Refusal::Failed).map(|_| Resolved::Nothing)
+                }
                 count => Ok(Resolved::At(place.axis, count)),
             },
             (Some(_), _) => Ok(Resolved::Outside),
@@ -211,9 +222,8 @@ impl<D: Device> Session<'_, D> {
 
     /// What is told of a command that lacks edges: the first of the fewest that would do.
     pub(super) fn missing(&self, plan: &Plan, later: Site) -> MissingEdge {
-        let of_edge = |need: &&Need| {
-            plan.reduced.first() == Some(&(need.epoch.axis, need.epoch.count()))
-        };
+        let of_edge =
+            |need: &&Need| plan.reduced.first() == Some(&(need.epoch.axis, need.epoch.count()));
         let need = plan.needs.iter().find(of_edge).unwrap_or(&plan.needs[0]);
         let kind = match (need.earlier, need.later) {
             (Mode::Write, Mode::Read) => HazardKind::ReadAfterWrite,
@@ -265,10 +275,7 @@ pub(super) fn touch<M: Memory>(access: &Access<M>) -> Touch {
 }
 
 /// Puts into `touches` what `command` touches, each with the size of its region.
-pub(super) fn touches_of<M: Memory, K>(
-    command: &Command<M, K>,
-    touches: &mut Vec<(Touch, u64)>,
-) {
+pub(super) fn touches_of<M: Memory, K>(command: &Command<M, K>, touches: &mut Vec<(Touch, u64)>) {
     touches.clear();
     let all = accesses(command).map(|access| (touch(access), access.memory.bytes() as u64));
     touches.extend(all);

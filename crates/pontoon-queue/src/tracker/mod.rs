@@ -12,6 +12,7 @@
 mod cell;
 mod lane;
 mod need;
+mod write_off;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -97,7 +98,6 @@ impl Tracker {
         self.lanes.push(Lane::new(domain));
         Axis(u32::try_from(self.lanes.len() - 1).unwrap_or(u32::MAX))
     }
-
 
     /// How many events the axis has had.
     pub(crate) fn events(&self, axis: Axis) -> u64 {
@@ -203,9 +203,8 @@ impl Tracker {
             cells.update(touch.range.clone(), |_, cell| {
                 cell.bring_to(domain, touch.mode == Mode::Write, &mut maintenance);
                 match touch.mode {
-                    Mode::Read => cell.read(epoch, |earlier| {
-                        Self::covers(clock, earlier.axis, earlier.count())
-                    }),
+                    Mode::Read => cell
+                        .read(epoch, |earlier| Self::covers(clock, earlier.axis, earlier.count())),
                     Mode::Write => cell.write(epoch),
                 }
             });
