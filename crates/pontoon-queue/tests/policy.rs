@@ -591,21 +591,144 @@ fn a_wait_that_took_too_long_is_tried_again() {
 }
 
 #[test]
-fn kept_batches_are_forgotten_and_their_memory_is_used_again() {
+fn the_host_and_a_later_submission_meet_the_next_attempt() {
     let device = device(0);
     let mut session = Session::auto().with_patience(patience());
     let stream = compute(&mut session, &device, "a");
     let buffer = numbers(&device, 8);
-    let kernel = fill(0);
-    let mut regions = std::collections::HashSet::new();
-    for _ in 0..40 {
-        let policy = OnFailure::Rollback(vec![(buffer.memory().clone(), 0..32)]);
-        let batch = filling(&mut session, &kernel, &buffer, policy);
-        let fence = submit(&mut session, stream, batch);
-        let _ = session.wait(&fence, patience()).unwrap();
-        // Regions are numbered one after the other.
-        regions.insert(numbers(&device, 1).memory().id().0);
+    let kernel = fill(2);
+    let batch = filling(&mut session, &kernel, &buffer, OnFailure::Retry(2));
+    submit(&mut session, stream, batch);
+    assert_eq!(session.to_vec(&buffer).unwrap(), [7; 8]);
+    let kernel = fill(1);
+    let batch = filling(&mut session, &kernel, &buffer, OnFailure::Retry(1));
+    let fence = submit(&mut session, stream, batch);
+    assert!(fence.wait(bound()).is_err());
+    session.launch(stream, "add", &add(), [buffer.write(..)], [1]).unwrap();
+    session.drain(stream, patience()).unwrap();
+    assert_eq!(session.to_vec(&buffer).unwrap(), [8; 8]);
+    assert_eq!(session.counts().retries, 3);
+}
+
+#[test]
+fn a_drain_waits_for_the_last_attempt_and_tells_of_what_else_failed() {
+    let device = device(0);
+    let mut session = Session::auto().with_patience(patience());
+    let stream = compute(&mut session, &device, "a");
+    let buffer = numbers(&device, 8);
+    let batch = filling(&mut session, &fill(2), &buffer, OnFailure::Retry(2));
+    submit(&mut session, stream, batch);
+    session.drain(stream, patience()).unwrap();
+    let go = Arc::new(AtomicU32::new(0));
+    session.launch(stream, "held", &held(&go), [], []).unwrap();
+    let batch = filling(&mut session, &fill(1), &buffer, OnFailure::Retry(1));
+    submit(&mut session, stream, batch);
+    session.launch(stream, "add", &add(), [buffer.write(..)], [1]).unwrap();
+    go.store(1, Relaxed);
+    assert!(session.drain(stream, patience()).is_err(), "the last one will not be done again");
+    session.drain(stream, patience()).unwrap();
+    assert_eq!(session.to_vec(&buffer).unwrap(), [7; 8]);
+}
+
+#[test]
+fn an_event_goes_with_the_next_attempt() {
+    let device = device(0);
+    let mut session = Session::check().with_patience(patience());
+    let [stream, other] = ["a", "b"].map(|label| compute(&mut session, &device, label));
+    let buffer = numbers(&device, 8);
+    let (kept, moved) = (session.event("kept"), session.event("moved"));
+    let mut batch = filling(&mut session, &fill(1), &buffer, OnFailure::Retry(1));
+    batch.record(kept).record(moved);
+    let fence = submit(&mut session, stream, batch);
+    let (third, elsewhere) = (compute(&mut session, &device, "c"), numbers(&device, 8));
+    let mut batch = session.batch();
+    batch.launch("add", &add(), [elsewhere.write(..)], [1]).record(moved);
+    submit(&mut session, other, batch);
+    assert_eq!(session.wait(&fence, patience()).unwrap().retries, 1);
+    let mut batch = session.batch();
+    batch.wait_event(kept).launch("add", &add(), [buffer.write(..)], [1]);
+    submit(&mut session, other, batch);
+    // It stands for what was recorded last, not for what ran last.
+    let mut batch = session.batch();
+    batch.wait_event(moved).launch("add", &add(), [elsewhere.write(..)], [1]);
+    submit(&mut session, third, batch);
+    session.drain(other, patience()).unwrap();
+    assert_eq!(session.to_vec(&buffer).unwrap(), [8; 8]);
+}
+
+#[test]
+fn a_reopened_stream_has_not_learnt_what_it_waited_for_in_vain() {
+    let devices = [device(0), device(1)];
+    for mut session in sessions() {
+        let [first, second] = [0, 1].map(|at| compute(&mut session, &devices[at], ["a", "b"][at]));
+        let buffer = numbers(&devices[0], 8);
+        let failed = session.launch(second, "fill", &fill(1), [buffer.write(..)], [7]).unwrap();
+        let waits = session.stream_wait(first, &failed).unwrap();
+        assert!(session.wait(&waits, patience()).is_err());
+        session.reopen(first).unwrap();
+        // Nobody said that the other queue's failure is dealt with.
+        let given = session.launch(first, "add", &add(), [buffer.write(..)], [1]);
+        match given {
+            Ok(fence) => assert!(session.wait(&fence, patience()).is_err()),
+            Err(refused) => assert!(matches!(refused, Refusal::Missing(_)), "{refused}"),
+        }
     }
-    let (least, most) = (regions.iter().min().unwrap(), regions.iter().max().unwrap());
-    println!("{} regions for 40 batches", most - least - 39);
+}
+
+#[test]
+fn a_rollback_gives_nothing_back_that_it_has_not_copied() {
+    let device = device(0);
+    for mut session in sessions() {
+        let stream = compute(&mut session, &device, "a");
+        let buffer = numbers(&device, 8);
+        session.write(&buffer, 0, &[3; 8]).unwrap();
+        let (completer, ready) = session.completer("ready").unwrap();
+        let mut batch = session.batch();
+        batch.wait(&ready).launch("fill", &fill(0), [buffer.write(..)], [7]);
+        batch.on_failure(OnFailure::Rollback(vec![(buffer.memory().clone(), 0..32)]));
+        let fence = submit(&mut session, stream, batch);
+        drop(completer);
+        let error = error_of(session.wait(&fence, patience()).unwrap_err());
+        assert!(matches!(error.recovery.as_deref(), Some(Recovery::Untouched(_))), "{error}");
+        assert!(matches!(error.root.as_deref(), Some(Root::Completer { .. })), "{error}");
+        assert_eq!(session.to_vec(&buffer).unwrap(), [3; 8]);
+        session.launch(stream, "fill", &fill(0), [buffer.write(..)], [7]).unwrap();
+    }
+}
+
+#[test]
+fn a_rollback_waits_for_who_reads_what_it_gives_back() {
+    let devices = [device(0), device(1)];
+    for mut session in sessions() {
+        let [first, second] = [0, 1].map(|at| compute(&mut session, &devices[at], ["a", "b"][at]));
+        let (x, y) = (numbers(&devices[0], 8), numbers(&devices[0], 8));
+        let go = Arc::new(AtomicU32::new(0));
+        session.launch(second, "held", &held(&go), [y.read(..)], []).unwrap();
+        let policy = OnFailure::Rollback(vec![(y.memory().clone(), 0..32)]);
+        let batch = filling(&mut session, &fill(1), &x, policy);
+        let fence = submit(&mut session, first, batch);
+        assert!(fence.wait(bound()).is_err());
+        let later = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            go.store(1, Relaxed);
+        });
+        let error = error_of(session.wait(&fence, patience()).unwrap_err());
+        assert!(matches!(error.recovery.as_deref(), Some(Recovery::RolledBack(_))), "{error}");
+        later.join().unwrap();
+    }
+}
+
+#[test]
+fn the_memory_of_a_rollback_goes_from_stream_to_stream() {
+    let device = device(0);
+    let mut session = Session::check().with_patience(patience());
+    let streams = ["a", "b"].map(|label| compute(&mut session, &device, label));
+    for stream in [streams[0], streams[1], streams[0]] {
+        let buffer = numbers(&device, 8);
+        let policy = OnFailure::Rollback(vec![(buffer.memory().clone(), 0..32)]);
+        let batch = filling(&mut session, &fill(0), &buffer, policy);
+        let fence = submit(&mut session, stream, batch);
+        fence.wait(bound()).unwrap();
+        session.progress();
+    }
 }

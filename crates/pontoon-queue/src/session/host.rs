@@ -303,7 +303,8 @@ impl<D: Device> Session<'_, D> {
             if let Some(late) = self.last_parked(lane) {
                 let (device, label) =
                     (self.lanes[lane].device.rank(), self.streams[at].label.clone());
-                let _ = self.wait(&Fence::late(late, device, label), patience)?;
+                let last = Fence::late(late, device, label);
+                let _ = self.wait(&self.kept_at(&last).unwrap_or(last), patience)?;
             }
             let all = self.fence_of(lane);
             let all = self.kept_at(&all).unwrap_or(all);
@@ -410,6 +411,28 @@ impl<D: Device> Session<'_, D> {
 
     /// Sees to it that the host may use bytes, and leaves the touch to be noted.
     fn meet(
+        &mut self,
+        label: &'static str,
+        range: std::ops::Range<usize>,
+        memory: &D::Memory,
+        mode: Mode,
+    ) -> Result<(), HostError> {
+        loop {
+            let met = self.meet_now(label, range.clone(), memory, mode);
+            let failed = matches!(&met, Err(HostError::Wait(error)) if !error.error.is_timeout());
+            if !failed || self.kept.is_empty() {
+                return met;
+            }
+            // What failed may run again, and then that is what has to be over.
+            let before = (self.counts.retries, self.counts.rollbacks);
+            self.settle(self.patience);
+            if before == (self.counts.retries, self.counts.rollbacks) {
+                return met;
+            }
+        }
+    }
+
+    fn meet_now(
         &mut self,
         label: &'static str,
         range: std::ops::Range<usize>,

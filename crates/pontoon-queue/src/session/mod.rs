@@ -257,6 +257,9 @@ enum Room {
     Parked,
 }
 
+/// As many batches as are kept and recorded at a time, mostly.
+const SPARE_MOST: usize = 64;
+
 static SESSIONS: AtomicU32 = AtomicU32::new(0);
 
 impl<'d, D: Device> Session<'d, D> {
@@ -460,8 +463,7 @@ impl<'d, D: Device> Session<'d, D> {
         }
         match self.give(stream, &mut batch.steps, room) {
             Ok(fence) => {
-                batch.steps.clear();
-                self.spare.push(batch.steps);
+                self.use_again(batch.steps);
                 Ok(fence)
             }
             Err(why) => Err(Refused { batch, why }),
@@ -532,8 +534,7 @@ impl<'d, D: Device> Session<'d, D> {
         steps.push(step);
         let room = Room::Wait(self.patience);
         let given = self.give(stream, &mut steps, room);
-        steps.clear();
-        self.spare.push(steps);
+        self.use_again(steps);
         given
     }
 
@@ -567,7 +568,17 @@ impl<'d, D: Device> Session<'d, D> {
     fn recover_first(&mut self, stream: usize) {
         let lanes = &self.queues[self.streams[stream].queue].lanes;
         if lanes.iter().any(|&lane| self.will_recover(lane)) {
+            let site = self.site;
             self.settle(self.patience);
+            self.site = site;
+        }
+    }
+
+    /// Keeps storage for the next batch. What callers bring in addition is not hoarded.
+    fn use_again(&mut self, mut steps: Vec<StepOf<D>>) {
+        if self.spare.len() < SPARE_MOST {
+            steps.clear();
+            self.spare.push(steps);
         }
     }
 

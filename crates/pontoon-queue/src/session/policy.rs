@@ -77,13 +77,12 @@ impl<D: Device> Session<'_, D> {
     pub(super) fn submit_kept(
         &mut self,
         stream: StreamId,
-        mut batch: Batch<D, Sealed>,
+        batch: Batch<D, Sealed>,
         room: Room,
     ) -> Result<Fence, Refused<D>> {
         match self.keep(stream, &batch, room) {
             Ok(fence) => {
-                batch.steps.clear();
-                self.spare.push(batch.steps);
+                self.use_again(batch.steps);
                 Ok(fence)
             }
             Err(why) => Err(Refused { batch, why }),
@@ -100,7 +99,7 @@ impl<D: Device> Session<'_, D> {
             self.prune();
             self.kept.prune_at = (2 * self.kept.batches.len()).max(PRUNE_AT_LEAST);
         }
-        let at = stream.in_session(self.id)?;
+        let (at, site) = (stream.in_session(self.id)?, self.site);
         let queue = &self.queues[self.streams[at].queue];
         let lane = queue.lanes[queue.turn % queue.lanes.len()];
         let mut steps = self.spare.pop().unwrap_or_default();
@@ -120,16 +119,16 @@ impl<D: Device> Session<'_, D> {
             OnFailure::Retry(times) => Policy::Retry(*times),
             OnFailure::Error => Policy::Retry(0),
         };
-        let kept = steps.clone();
+        let mut kept = self.spare.pop().unwrap_or_default();
+        kept.extend(steps.iter().cloned());
         let given = self.give(stream, &mut steps, room);
-        steps.clear();
-        self.spare.push(steps);
+        self.use_again(steps);
         let again = Arc::new(Again::default());
         let batch = |fence| KeptBatch {
             stream: at,
             lane,
             steps: kept,
-            site: self.site,
+            site,
             fence,
             again: Arc::clone(&again),
             policy,
@@ -170,9 +169,8 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Takes what a batch was kept with to be used again; its copies only if nothing uses them.
-    fn recycle(&mut self, mut batch: KeptBatch<D>, is_over: bool) {
-        batch.steps.clear();
-        self.spare.push(batch.steps);
+    fn recycle(&mut self, batch: KeptBatch<D>, is_over: bool) {
+        self.use_again(batch.steps);
         if let Policy::Rollback(snapshots) = batch.policy
             && is_over
         {
@@ -236,10 +234,16 @@ impl<D: Device> Session<'_, D> {
         self.kept.batches.iter().any(|batch| Arc::ptr_eq(&batch.again, again))
     }
 
-    /// The fence of the kept batch that `fence`'s stream was given last.
+    /// The fence of the kept batch that has the position of `fence`, if one has.
     pub(super) fn kept_at(&self, fence: &Fence) -> Option<Fence> {
-        let place = fence.point()?.place;
-        let same = |batch: &&KeptBatch<D>| batch.fence.point().is_some_and(|it| it.place == place);
+        let same = |batch: &&KeptBatch<D>| {
+            let places = (fence.point().map(|it| it.place), batch.fence.point().map(|it| it.place));
+            match (places, fence.gate(), batch.fence.gate()) {
+                (_, Some(one), Some(other)) if Arc::ptr_eq(one, other) => true,
+                ((Some(one), Some(other)), ..) => one == other,
+                _ => false,
+            }
+        };
         self.kept.batches.iter().find(same).map(|batch| batch.fence.clone())
     }
 
@@ -261,7 +265,13 @@ impl<D: Device> Session<'_, D> {
                 if may && done < *times {
                     match self.try_again(&mut batch, patience) {
                         Ok(()) => return Some(batch),
-                        Err(why) => Some(Recovery::NotRetried { times: done, why }),
+                        Err(why) => {
+                            // What is parked was to come after the batch.
+                            if let Some(fault) = &error.fault {
+                                self.give_up_parked(batch.lane, fault);
+                            }
+                            Some(Recovery::NotRetried { times: done, why })
+                        }
                     }
                 } else {
                     (done > 0).then_some(Recovery::Retried { times: done })
@@ -326,7 +336,7 @@ impl<D: Device> Session<'_, D> {
             return Err(Obstacle::TakenBack);
         }
         self.place_own(batch, &mut steps, patience)?;
-        self.spare.push(steps);
+        self.use_again(steps);
         let fence = self.fence_of(lane).with_again(Arc::clone(&batch.again));
         let mut attempts = batch.again.lock();
         attempts.retries += 1;

@@ -8,11 +8,12 @@
 //! Of an event that never started, two things must not be believed. That what it waited for is over:
 //! the waits never ended. And that only it matters to whoever uses its bytes next: the tracker has
 //! it as their last use, and what it was to come after is forgotten there, but may still run. So
-//! the host first waits for all of that.
+//! the host first waits for all of that. Only a command of a lost device can still be running then,
+//! for nobody can stop it: what meets it on the same bytes fails with a hazard (`Queue` Q6).
 
 use std::sync::Arc;
 
-use pontoon_hal::{Device, Queue};
+use pontoon_hal::{Device, Fault, Queue};
 
 use super::{Refusal, Session, StreamId};
 use crate::{Axis, Patience, ReopenError, fence::Point};
@@ -54,13 +55,17 @@ impl<D: Device> Session<'_, D> {
         lane: usize,
         patience: Patience,
     ) -> Result<(), ReopenError> {
-        if let Some((fault, _)) = self.lanes[lane].last_fault() {
-            let why = Refusal::Faulted(fault.clone());
-            if let Some(&head) = self.lanes[lane].parked.front() {
-                self.give_up(head, why);
-            }
+        if let Some(fault) = self.lanes[lane].queue.fault() {
+            self.give_up_parked(lane, &fault);
         }
         self.reopen_lane(lane, patience)
+    }
+
+    /// Gives up what is parked on a lane, for what it was to come after failed.
+    pub(super) fn give_up_parked(&mut self, lane: usize, fault: &Fault) {
+        if let Some(&head) = self.lanes[lane].parked.front() {
+            self.give_up(head, Refusal::Faulted(fault.clone()));
+        }
     }
 
     /// The streams over a queue are usable again.
