@@ -8,8 +8,8 @@ use std::{
 use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
 use pontoon_hal::{Engine, Memory};
 use pontoon_queue::{
-    Batch, Buffer, FenceError, HostError, Malformed, Obstacle, OnFailure, Patience, Recovery,
-    Refusal, Root, Session, StreamId, WaitFailure,
+    Batch, Buffer, Edges, FenceError, HostError, Malformed, Obstacle, OnFailure, Patience,
+    Recovery, Refusal, Root, Session, StreamId, WaitFailure,
 };
 use pontoon_signal::{
     Bound, Rank, Reason, Seq,
@@ -64,14 +64,33 @@ fn add() -> Kernel {
     })
 }
 
-/// A kernel that goes on once `go` is not 0.
-fn held(go: &Arc<AtomicU32>) -> Kernel {
-    let go = Arc::clone(go);
-    Kernel::new(move |_| {
-        while go.load(Relaxed) == 0 {
-            std::thread::yield_now();
-        }
-    })
+/// Holds kernels until it is opened, or dropped: a test that fails must not hang.
+struct Gate(Arc<AtomicU32>);
+
+impl Gate {
+    fn shut() -> Self {
+        Self(Arc::new(AtomicU32::new(0)))
+    }
+
+    fn open(&self) {
+        self.0.store(1, Relaxed);
+    }
+
+    /// A kernel that waits for the gate.
+    fn held(&self) -> Kernel {
+        let gate = Arc::clone(&self.0);
+        Kernel::new(move |_| {
+            while gate.load(Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+        })
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.open();
+    }
 }
 
 fn filling(
@@ -211,15 +230,15 @@ fn a_batch_that_did_not_begin_has_nothing_to_give_back() {
     let mut session = Session::auto().with_patience(patience());
     let stream = compute(&mut session, &device, "a");
     let buffer = numbers(&device, 8);
-    let go = Arc::new(AtomicU32::new(0));
-    session.launch(stream, "held", &held(&go), [], []).unwrap();
+    let gate = Gate::shut();
+    session.launch(stream, "held", &gate.held(), [], []).unwrap();
     session.launch(stream, "other", &fill(1), [numbers(&device, 8).write(..)], [1]).unwrap();
     let policy = OnFailure::Rollback(vec![(buffer.memory().clone(), 0..32)]);
     let batch = filling(&mut session, &fill(0), &buffer, policy);
     let fence = submit(&mut session, stream, batch);
     let batch = filling(&mut session, &fill(0), &buffer, OnFailure::Retry(5));
     let retried = submit(&mut session, stream, batch);
-    go.store(1, Relaxed);
+    gate.open();
     let error = error_of(session.wait(&fence, patience()).unwrap_err());
     assert!(matches!(error.recovery.as_deref(), Some(Recovery::Untouched(_))), "{error}");
     let error = error_of(session.wait(&retried, patience()).unwrap_err());
@@ -323,15 +342,15 @@ fn an_event_that_failed_has_learnt_nothing_from_waits_that_never_ended() {
     let mut session = Session::check().with_patience(Patience::within(Duration::from_millis(200)));
     let [first, second] = [0, 1].map(|at| compute(&mut session, &devices[at], ["a", "b"][at]));
     let (x, y) = (numbers(&devices[0], 8), numbers(&devices[0], 8));
-    let go = Arc::new(AtomicU32::new(0));
-    let running = session.launch(second, "held", &held(&go), [y.write(..)], []).unwrap();
+    let gate = Gate::shut();
+    let running = session.launch(second, "held", &gate.held(), [y.write(..)], []).unwrap();
     let failed = session.launch(first, "fill", &fill(1), [x.write(..)], [7]).unwrap();
     session.stream_wait(first, &running).unwrap();
     assert!(session.wait(&failed, patience()).is_err());
     // Not while it runs: nothing would order what comes next against it.
     let reopened = session.reopen(first).unwrap_err();
     assert!(reopened.to_string().contains("in held"), "{reopened}");
-    go.store(1, Relaxed);
+    gate.open();
     let _ = session.wait(&running, patience()).unwrap();
     session.reopen(first).unwrap();
     session.launch(first, "add", &add(), [y.write(..)], [1]).unwrap();
@@ -434,10 +453,10 @@ fn callbacks_run_once_whatever_happens() {
     for fence in [&fine, &failed, &retried, &exhausted] {
         let _ = session.wait(fence, patience());
     }
-    session.progress();
+    assert_eq!(names(&said).len(), 4, "the waits ran them");
     let late = session.wait(&fine, patience()).unwrap().fence;
     session.on_complete(&late, tell(&said, "late"));
-    assert_eq!(said.lock().unwrap().len(), 4, "never by the call itself");
+    assert_eq!(names(&said).len(), 4, "never by the call itself");
     session.progress();
     session.progress();
     let mut all = said.lock().unwrap().clone();
@@ -476,8 +495,8 @@ fn a_dropped_session_fails_what_is_parked_and_leaves_the_rest() {
     let [first, second] = ["a", "b"].map(|label| compute(&mut session, &device, label));
     let said = Said::default();
     let semaphore = session.semaphore("s");
-    let go = Arc::new(AtomicU32::new(0));
-    let running = session.launch(first, "held", &held(&go), [], []).unwrap();
+    let gate = Gate::shut();
+    let running = session.launch(first, "held", &gate.held(), [], []).unwrap();
     session.on_complete(&running, tell(&said, "running"));
     session.on_complete(&running, |_| panic!("of a callback"));
     let mut batch = session.batch();
@@ -493,7 +512,7 @@ fn a_dropped_session_fails_what_is_parked_and_leaves_the_rest() {
         "{said:?}"
     );
     assert_eq!(running.is_complete(), Ok(false));
-    go.store(1, Relaxed);
+    gate.open();
     running.wait(bound()).unwrap();
 }
 
@@ -553,17 +572,16 @@ fn a_lost_device_is_not_tried_again() {
     let mut session = Session::auto().with_patience(patience());
     let stream = compute(&mut session, &device, "a");
     let buffer = numbers(&device, 8);
-    let go = Arc::new(AtomicU32::new(0));
-    session.launch(stream, "held", &held(&go), [], []).unwrap();
-    let batch = filling(&mut session, &fill(0), &buffer, OnFailure::Retry(3));
+    let gate = Gate::shut();
+    let batch = filling(&mut session, &gate.held(), &buffer, OnFailure::Retry(3));
     let retried = submit(&mut session, stream, batch);
     let policy = OnFailure::Rollback(vec![(buffer.memory().clone(), 0..32)]);
     let batch = filling(&mut session, &fill(0), &buffer, policy);
     let rolled = submit(&mut session, stream, batch);
     device.kill();
-    go.store(1, Relaxed);
+    gate.open();
     let error = error_of(session.wait(&retried, patience()).unwrap_err());
-    assert_eq!((error.recovery, session.counts().retries), (None, 0));
+    assert_eq!((error.recovery, session.counts().retries), (None, 0), "{:?}", error.fault);
     let error = error_of(session.wait(&rolled, patience()).unwrap_err());
     let Some(Recovery::NotRolledBack { why: Obstacle::Reopen(_), .. }) = error.recovery.as_deref()
     else {
@@ -619,12 +637,12 @@ fn a_drain_waits_for_the_last_attempt_and_tells_of_what_else_failed() {
     let batch = filling(&mut session, &fill(2), &buffer, OnFailure::Retry(2));
     submit(&mut session, stream, batch);
     session.drain(stream, patience()).unwrap();
-    let go = Arc::new(AtomicU32::new(0));
-    session.launch(stream, "held", &held(&go), [], []).unwrap();
+    let gate = Gate::shut();
+    session.launch(stream, "held", &gate.held(), [], []).unwrap();
     let batch = filling(&mut session, &fill(1), &buffer, OnFailure::Retry(1));
     submit(&mut session, stream, batch);
     session.launch(stream, "add", &add(), [buffer.write(..)], [1]).unwrap();
-    go.store(1, Relaxed);
+    gate.open();
     assert!(session.drain(stream, patience()).is_err(), "the last one will not be done again");
     session.drain(stream, patience()).unwrap();
     assert_eq!(session.to_vec(&buffer).unwrap(), [7; 8]);
@@ -702,15 +720,15 @@ fn a_rollback_waits_for_who_reads_what_it_gives_back() {
     for mut session in sessions() {
         let [first, second] = [0, 1].map(|at| compute(&mut session, &devices[at], ["a", "b"][at]));
         let (x, y) = (numbers(&devices[0], 8), numbers(&devices[0], 8));
-        let go = Arc::new(AtomicU32::new(0));
-        session.launch(second, "held", &held(&go), [y.read(..)], []).unwrap();
+        let gate = Gate::shut();
+        session.launch(second, "held", &gate.held(), [y.read(..)], []).unwrap();
         let policy = OnFailure::Rollback(vec![(y.memory().clone(), 0..32)]);
         let batch = filling(&mut session, &fill(1), &x, policy);
         let fence = submit(&mut session, first, batch);
         assert!(fence.wait(bound()).is_err());
         let later = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
-            go.store(1, Relaxed);
+            gate.open();
         });
         let error = error_of(session.wait(&fence, patience()).unwrap_err());
         assert!(matches!(error.recovery.as_deref(), Some(Recovery::RolledBack(_))), "{error}");
@@ -730,5 +748,57 @@ fn the_memory_of_a_rollback_goes_from_stream_to_stream() {
         let fence = submit(&mut session, stream, batch);
         fence.wait(bound()).unwrap();
         session.progress();
+    }
+}
+
+#[test]
+fn a_hazard_is_not_tried_again() {
+    let device = device(0);
+    let mut session = Session::new(Edges::Trust).with_patience(patience());
+    let [first, second] = ["a", "b"].map(|label| compute(&mut session, &device, label));
+    let (buffer, gate, runs) = (numbers(&device, 8), Gate::shut(), Arc::new(AtomicU32::new(0)));
+    let (has_begun, held) = (Arc::clone(&runs), Arc::clone(&gate.0));
+    let holds = Kernel::new(move |_| {
+        has_begun.store(1, Relaxed);
+        while held.load(Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+    });
+    session.launch(first, "holds", &holds, [buffer.write(..)], []).unwrap();
+    while runs.load(Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+    let batch = filling(&mut session, &fill(0), &buffer, OnFailure::Retry(3));
+    let fence = submit(&mut session, second, batch);
+    let error = error_of(session.wait(&fence, patience()).unwrap_err());
+    assert_eq!((&error.recovery, session.counts().retries), (&None, 0), "{error}");
+    assert!(error.to_string().contains("holds"), "{error}");
+}
+
+#[test]
+fn a_stream_that_was_given_up_is_usable_once_reopened() {
+    let device = device(0);
+    for closes in [false, true] {
+        let mut session = Session::auto().with_patience(patience());
+        let stream = compute(&mut session, &device, "a");
+        let (buffer, semaphore) = (numbers(&device, 8), session.semaphore("s"));
+        let failing = fill(u32::from(!closes));
+        let before = session.launch(stream, "fill", &failing, [buffer.write(..)], [7]).unwrap();
+        let mut batch = session.batch();
+        batch.wait_semaphore(semaphore, 1).launch("add", &add(), [buffer.write(..)], [1]);
+        let parked = submit(&mut session, stream, batch);
+        assert_eq!(before.wait(bound()).is_ok(), closes);
+        if closes {
+            session.close(semaphore).unwrap();
+        } else {
+            session.signal(semaphore, 1).unwrap();
+        }
+        let refused = session.launch(stream, "add", &add(), [buffer.write(..)], [1]).unwrap_err();
+        assert!(matches!(refused, Refusal::Abandoned(_)), "{refused}");
+        session.reopen(stream).unwrap();
+        assert!(session.wait(&parked, patience()).is_err());
+        let fence = session.launch(stream, "fill", &fill(0), [buffer.write(..)], [9]).unwrap();
+        let _ = session.wait(&fence, patience()).unwrap();
+        assert_eq!(session.to_vec(&buffer).unwrap(), [9; 8]);
     }
 }
