@@ -92,7 +92,8 @@ impl std::error::Error for HostError {}
 
 impl<D: Device> Session<'_, D> {
     /// Waits for `fence` on the host. What the commands before it wrote is then readable here, and
-    /// what is submitted from now on comes after them.
+    /// what is submitted from now on comes after them. If the batch is retried, that is waited for
+    /// too. Does what [`progress`](Self::progress) does for whatever failed, and runs callbacks.
     ///
     /// # Errors
     ///
