@@ -90,14 +90,48 @@ pub enum Barrier {
 }
 
 /// What becomes of a batch of which a command failed.
+///
+/// A session acts on it when it is asked: in [`progress`](crate::Session::progress), in its waits
+/// and host accesses, and before the stream is given more. Whatever else had been submitted to the
+/// queue by then, or waited for the batch, has failed with it and stays failed, with the batch as
+/// its root: submit it again, after the new fence.
+///
+/// ```
+/// # use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
+/// # use pontoon_hal::Engine;
+/// # use pontoon_queue::{Buffer, OnFailure, Patience, Session};
+/// # use pontoon_signal::{Rank, shim::{AtomicU32, Ordering::Relaxed}};
+/// # let device = CpuDevice::open(Rank(0), CpuSpec::default())?;
+/// let mut session = Session::auto();
+/// let stream = session.stream(&device, Engine::Compute, "work")?;
+/// let numbers = Buffer::<_, u32>::allocate(&device, 4)?;
+/// let runs = AtomicU32::new(0);
+/// let flaky = Kernel::new(move |kernel| {
+///     kernel.write::<u32>(0).fill(7);
+///     assert!(runs.fetch_add(1, Relaxed) > 0, "not the first time");
+/// });
+///
+/// let mut batch = session.batch();
+/// batch.launch("flaky", &flaky, [numbers.write(..)], []);
+/// batch.idempotent().on_failure(OnFailure::Retry(2));
+/// let fence = session.submit(stream, batch.seal()?)?;
+/// let done = session.wait(&fence, Patience::default())?;
+/// assert_eq!(done.retries, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub enum OnFailure<M> {
     /// It stays failed, with its cause; whoever waits for it fails with that as the root.
     Error,
-    /// It is submitted again, up to so many times, each time with a new fence. For batches whose
-    /// commands are [idempotent](Batch::idempotent).
+    /// It is submitted again, up to so many times, each time with a new fence, if a kernel of it
+    /// panicked or a wait of it took too long. For batches whose commands are
+    /// [idempotent](Batch::idempotent). What is parked behind it follows the next attempt.
     Retry(u32),
-    /// These bytes are given back what they held before the batch, and it stays failed.
+    /// These bytes are given back what they held before the batch, and it stays failed; its stream is
+    /// usable again, and what is parked behind it is given up.
+    ///
+    /// They are copied before the batch's first command, by the same lane: where edges are checked,
+    /// the waits for what wrote them have to come before that.
     Rollback(Vec<(M, Range<usize>)>),
 }
 
@@ -196,14 +230,20 @@ impl<D: Device> Batch<D> {
     ///
     /// # Errors
     ///
-    /// [`Malformed`]: the first command that could never run, or a retry of what was not declared
-    /// idempotent.
+    /// [`Malformed`]: the first command that could never run; a retry of what was not declared
+    /// idempotent; or a batch to be retried or rolled back that others can meet in its middle, by a
+    /// collective or by a wait after a signal or a record: it has to fail as a whole.
     pub fn seal(mut self) -> Result<Batch<D, Sealed>, Malformed> {
         if let Some(mistake) = self.mistake.take() {
             return Err(mistake);
         }
         if matches!(self.on_failure, OnFailure::Retry(_)) && !self.idempotent {
             let why = "only a batch declared idempotent can be retried";
+            return Err(Malformed { label: "batch", why });
+        }
+        if !matches!(self.on_failure, OnFailure::Error)
+            && let Some(why) = undivided(&self.steps)
+        {
             return Err(Malformed { label: "batch", why });
         }
         if let OnFailure::Rollback(ranges) = &self.on_failure
@@ -267,6 +307,24 @@ pub(crate) fn launch<D: Device>(
     }
     let kernel = kernel.clone();
     Ok(Command::Launch { label, kernel, accesses: declared, arguments: scalars })
+}
+
+/// Why steps cannot be given to a device, or fail, as a whole.
+fn undivided<C>(steps: &[Step<C>]) -> Option<&'static str> {
+    let mut told = false;
+    for step in steps {
+        match step {
+            Step::Collective(_) => {
+                return Some("a batch with a collective can be neither retried nor rolled back");
+            }
+            Step::Wait(_) if told => {
+                return Some("what is retried or rolled back cannot wait after a signal: split it");
+            }
+            Step::Signal(..) | Step::Record(_) => told = true,
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Why a command could run on no device.

@@ -9,7 +9,7 @@ use std::{
 use pontoon_hal::{Fault, FaultCell};
 use pontoon_signal::{Bound, Rank, Seq, Slot, WaitError};
 
-use crate::{Abandoned, Axis, Chain, Foreign, acyclic::Node};
+use crate::{Abandoned, Axis, Chain, Foreign, Recovery, Root, acyclic::Node, recovery::Again};
 
 /// A position of a stream's completions: reached when everything submitted to the stream by then
 /// is complete. It never falls back, and it is a handle: clones are the same position.
@@ -18,6 +18,8 @@ pub struct Fence {
     at: At,
     device: Rank,
     stream: Arc<str>,
+    /// Of a batch that may be submitted again.
+    again: Option<Arc<Again>>,
 }
 
 #[derive(Clone, Debug)]
@@ -75,15 +77,15 @@ impl Fence {
     pub fn on(slot: Slot, target: Seq, name: &str) -> Self {
         let device = slot.id().producer;
         let point = Point { slot, target, faults: None, place: None };
-        Self { at: At::Known(point), device, stream: Arc::from(name) }
+        Self { at: At::Known(point), device, stream: Arc::from(name), again: None }
     }
 
     pub(crate) fn known(point: Point, device: Rank, stream: Arc<str>) -> Self {
-        Self { at: At::Known(point), device, stream }
+        Self { at: At::Known(point), device, stream, again: None }
     }
 
     pub(crate) fn late(late: Arc<Late>, device: Rank, stream: Arc<str>) -> Self {
-        Self { at: At::Late(late), device, stream }
+        Self { at: At::Late(late), device, stream, again: None }
     }
 
     /// The fence `completions` later on the same signal.
@@ -93,7 +95,17 @@ impl Fence {
             let target = point.target + completions;
             later.at = At::Known(Point { target, place: None, ..point.clone() });
         }
+        later.again = None;
         later
+    }
+
+    /// The same position, of a batch that may be submitted again.
+    pub(crate) fn with_again(self, again: Arc<Again>) -> Self {
+        Self { again: Some(again), ..self }
+    }
+
+    pub(crate) fn again(&self) -> Option<&Arc<Again>> {
+        self.again.as_ref()
     }
 
     /// Waits on the host. What the commands before the fence wrote is then readable here.
@@ -194,7 +206,16 @@ impl Fence {
         let fault = fault.and_then(FaultCell::get).cloned();
         let (device, stream) = (self.device, Arc::clone(&self.stream));
         let abandoned = self.gate().and_then(|late| late.why.get()).cloned();
-        FenceError { device, stream, error, fault, abandoned, chain: None }
+        FenceError {
+            device,
+            stream,
+            error,
+            fault,
+            abandoned,
+            chain: None,
+            root: None,
+            recovery: None,
+        }
     }
 }
 
@@ -213,18 +234,28 @@ pub struct FenceError {
     pub abandoned: Option<Arc<Abandoned>>,
     /// Who waited for whom when the time was up, if a session was asked.
     pub chain: Option<Arc<Chain>>,
+    /// What the failure goes back to, if that is something else and a session was asked.
+    pub root: Option<Arc<Root>>,
+    /// What the session did about it, if its batch said what to do.
+    pub recovery: Option<Arc<Recovery>>,
 }
 
 impl fmt::Display for FenceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, stream, error, fault, abandoned, chain } = self;
+        let Self { device, stream, error, fault, abandoned, chain, root, recovery } = self;
         match (abandoned, fault) {
             (Some(abandoned), _) => write!(f, "stream {stream} was given up: {}", abandoned.why)?,
             (None, Some(fault)) => fault.fmt(f)?,
             (None, None) => write!(f, "fence of device {device} stream {stream}: {error}")?,
         }
-        match chain {
-            Some(chain) => write!(f, "; {chain}"),
+        if let Some(chain) = chain {
+            write!(f, "; {chain}")?;
+        }
+        if let Some(root) = root {
+            write!(f, "; because {root}")?;
+        }
+        match recovery {
+            Some(recovery) => write!(f, "; {recovery}"),
             None => Ok(()),
         }
     }

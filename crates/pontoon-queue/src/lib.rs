@@ -42,6 +42,7 @@ mod fence;
 mod intervals;
 mod patience;
 mod pool;
+mod recovery;
 mod session;
 mod stream;
 mod tracker;
@@ -57,6 +58,7 @@ pub use patience::Patience;
 pub use pool::{
     Completer, CreateError, FencePool, LeakReport, LeakSite, Outstanding, PoolReport, PoolSpec,
 };
+pub use recovery::{Obstacle, Recovery, ReopenError, Root};
 pub use session::{
     Abandoned, Awaited, Chain, CollectiveId, Completed, Completion, Counts, Deadlock, Dump,
     EdgeName, Edges, EventId, Foreign, FullSync, Held, HostError, Kind, Link, MissingEdge, Next,

@@ -150,6 +150,24 @@ impl FencePool {
         Ok((Completer { lease }, fence))
     }
 
+    /// What a fence of its is for, where it was made, and how long ago; `None` if its line has been
+    /// used again or let go.
+    pub(crate) fn made(
+        &self,
+        slot: SlotId,
+        target: Seq,
+    ) -> Option<(&'static str, &'static Location<'static>, Nanos)> {
+        if slot.producer != self.device {
+            return None;
+        }
+        self.growths.iter().find_map(|growth| {
+            let line = slot.slot.wrapping_sub(growth.first.slot);
+            let made = (*growth.uses.get(line as usize)?).filter(|made| made.target == target)?;
+            let site = self.sites.site(made.site);
+            Some((site.label, site.location, Os.now().since(made.created)))
+        })
+    }
+
     /// A free line and the growth it is of. The youngest first, for it is the largest.
     fn take(&mut self) -> Option<(usize, Lease)> {
         let mut growths = self.growths.iter_mut().enumerate().rev();

@@ -10,6 +10,7 @@ use super::{Deadlock, Edges, Note, Refusal, Session, StreamId};
 use crate::{
     Abandoned, Axis, Buffer, Fence, FenceError, Patience,
     fence::Late,
+    recovery::Again,
     tracker::{HOST, Touch, reduce},
 };
 
@@ -29,10 +30,6 @@ pub struct Completed {
 
 /// Why a fence was not reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "it is matched on, and most often it is the large one"
-)]
 #[non_exhaustive]
 pub enum WaitFailure {
     /// A time-out, after which waiting again is fine, or how the stream failed.
@@ -41,6 +38,13 @@ pub enum WaitFailure {
     Deadlock(Deadlock),
     /// What it stands for was refused when its turn came, and will never run.
     Abandoned(Arc<Abandoned>),
+}
+
+impl WaitFailure {
+    /// Whether waiting again could help: only after a time-out.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Fence(error) if error.error.is_timeout() && error.fault.is_none())
+    }
 }
 
 impl fmt::Display for WaitFailure {
@@ -87,7 +91,8 @@ impl std::error::Error for HostError {}
 
 impl<D: Device> Session<'_, D> {
     /// Waits for `fence` on the host. What the commands before it wrote is then readable here, and
-    /// what is submitted from now on comes after them.
+    /// what is submitted from now on comes after them. If the batch is retried, that is waited for
+    /// too. Does what [`progress`](Self::progress) does for whatever failed, and runs callbacks.
     ///
     /// # Errors
     ///
@@ -98,6 +103,54 @@ impl<D: Device> Session<'_, D> {
     ///
     /// As long as `patience` allows: spinning as long as that has paid for this queue, then asleep.
     pub fn wait(&mut self, fence: &Fence, patience: Patience) -> Result<Completed, WaitFailure> {
+        let outcome = match fence.shared() {
+            None => self.wait_once(fence, patience),
+            Some(again) => self.wait_all(fence, &again, patience),
+        };
+        if !self.kept.is_empty() && matches!(&outcome, Err(failure) if !failure.is_timeout()) {
+            self.settle(patience);
+        }
+        self.call_back();
+        outcome
+    }
+
+    /// Waits for the last attempt of a batch.
+    fn wait_all(
+        &mut self,
+        fence: &Fence,
+        again: &Again,
+        patience: Patience,
+    ) -> Result<Completed, WaitFailure> {
+        let started = Os.now();
+        loop {
+            let (latest, retries) = {
+                let attempts = again.lock();
+                if let Some(failure) = &attempts.failure {
+                    return Err(self.failed(fence, failure.clone()));
+                }
+                (attempts.latest.clone().unwrap_or_else(|| fence.clone()), attempts.retries)
+            };
+            let waited = Os.now().since(started).as_duration();
+            let left = patience.at_most(patience.cap().saturating_sub(waited));
+            match self.wait_once(&latest, left) {
+                Ok(_) => {
+                    self.prune();
+                    return Ok(Completed { fence: latest, retries });
+                }
+                Err(failure) if failure.is_timeout() => return Err(failure),
+                Err(failure) => {
+                    self.settle(left);
+                    let attempts = again.lock();
+                    // Another session's.
+                    if attempts.failure.is_none() && attempts.retries == retries {
+                        return Err(failure);
+                    }
+                }
+            }
+        }
+    }
+
+    fn wait_once(&mut self, fence: &Fence, patience: Patience) -> Result<Completed, WaitFailure> {
         if let (None, Some(late)) = (fence.point(), fence.gate()) {
             let gone = self.let_go(fence, &Arc::clone(late), patience);
             gone.inspect_err(|failed| self.dump_failure(failed))?;
@@ -105,16 +158,16 @@ impl<D: Device> Session<'_, D> {
         let Some(point) = fence.point() else {
             return Ok(Completed { fence: fence.clone(), retries: 0 });
         };
-        match point.place.filter(|place| place.session == self.id) {
+        match point.place.filter(|place| place.session == self.id && !self.is_former(point)) {
             Some(place) => {
                 let reached = self.reach(place.axis, place.count, patience);
                 reached.map_err(|error| self.failed(fence, error))?;
                 self.tracker.host_learns(place.axis, place.count);
             }
             None => {
-                let waited = fence.wait(Bound::within(patience.idle()));
-                let waited = waited.inspect_err(|error| self.dump_expired(error));
-                waited.map_err(WaitFailure::Fence)?;
+                let reached = fence.wait(Bound::within(patience.idle()));
+                let reached = reached.inspect_err(|error| self.dump_expired(error));
+                reached.map_err(|error| WaitFailure::Fence(self.rooted(fence, error)))?;
             }
         }
         Ok(Completed { fence: fence.clone(), retries: 0 })
@@ -122,9 +175,20 @@ impl<D: Device> Session<'_, D> {
 
     fn failed(&self, fence: &Fence, error: FenceError) -> WaitFailure {
         match fence.gate().and_then(|late| late.why.get()) {
-            Some(why) => WaitFailure::Abandoned(Arc::clone(why)),
-            None => WaitFailure::Fence(FenceError { stream: fence.stream().into(), ..error }),
+            Some(why) if error.recovery.is_none() => WaitFailure::Abandoned(Arc::clone(why)),
+            _ => {
+                let error = self.rooted(fence, error);
+                WaitFailure::Fence(FenceError { stream: fence.stream().into(), ..error })
+            }
         }
+    }
+
+    /// Recovers what failed, and gives devices what is parked and can go on.
+    pub(super) fn advance(&mut self, patience: Patience) {
+        if !self.kept.is_empty() {
+            self.settle(patience);
+        }
+        self.pump();
     }
 
     /// Waits until a parked batch has been given to its device.
@@ -136,7 +200,7 @@ impl<D: Device> Session<'_, D> {
     ) -> Result<(), WaitFailure> {
         let started = Os.now();
         loop {
-            self.pump();
+            self.advance(patience);
             if fence.point().is_some() {
                 return Ok(());
             }
@@ -153,7 +217,12 @@ impl<D: Device> Session<'_, D> {
             let waited = Os.now().since(started).as_duration();
             let left = patience.cap().saturating_sub(waited);
             let (axis, next) = (Self::axis(lane), self.lanes[lane].completed() + 1);
-            self.reach(axis, next, patience.at_most(left)).map_err(WaitFailure::Fence)?;
+            match self.reach(axis, next, patience.at_most(left)) {
+                Err(error) if error.error.is_timeout() || !self.will_recover(lane) => {
+                    return Err(WaitFailure::Fence(error));
+                }
+                _ => {}
+            }
         }
     }
 
@@ -235,14 +304,17 @@ impl<D: Device> Session<'_, D> {
             WaitFailure::Abandoned(Arc::new(Abandoned { stream: "foreign".into(), why }))
         };
         let at = stream.in_session(self.id).map_err(foreign)?;
-        self.pump();
+        self.advance(patience);
         for lane in self.queues[self.streams[at].queue].lanes.clone() {
             if let Some(late) = self.last_parked(lane) {
                 let (device, label) =
                     (self.lanes[lane].device.rank(), self.streams[at].label.clone());
-                let _ = self.wait(&Fence::late(late, device, label), patience)?;
+                let last = Fence::late(late, device, label);
+                let _ = self.wait(&self.kept_at(&last).unwrap_or(last), patience)?;
             }
-            let _ = self.wait(&self.fence_of(lane), patience)?;
+            let all = self.fence_of(lane);
+            let all = self.kept_at(&all).unwrap_or(all);
+            let _ = self.wait(&all, patience)?;
         }
         Ok(())
     }
@@ -354,6 +426,28 @@ impl<D: Device> Session<'_, D> {
         if !self.aids.added.is_empty() {
             self.meet_added(label)?;
         }
+        loop {
+            let met = self.meet_now(label, range.clone(), memory, mode);
+            let failed = matches!(&met, Err(HostError::Wait(error)) if !error.error.is_timeout());
+            if !failed || self.kept.is_empty() {
+                return met;
+            }
+            // What failed may run again, and then that is what has to be over.
+            let before = (self.counts.retries, self.counts.rollbacks);
+            self.settle(self.patience);
+            if before == (self.counts.retries, self.counts.rollbacks) {
+                return met;
+            }
+        }
+    }
+
+    fn meet_now(
+        &mut self,
+        label: &'static str,
+        range: std::ops::Range<usize>,
+        memory: &D::Memory,
+        mode: Mode,
+    ) -> Result<(), HostError> {
         if self.edges == Edges::Trust {
             return Ok(());
         }

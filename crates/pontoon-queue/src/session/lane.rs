@@ -2,20 +2,21 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use pontoon_hal::{Device, Engine, OpenQueueError, Queue};
+use pontoon_hal::{Device, Engine, Fault, FaultCell, OpenQueueError, Queue};
 use pontoon_signal::{Seq, WaitError, Waiter};
 
-use super::{notes::Notes, spin::Spin};
+use super::{notes::Notes, origins::Origins, spin::Spin};
 use crate::{
     Axis, Fence,
     acyclic::Node,
     fence::{Place, Point},
 };
 
-/// One in-order queue of a device.
+/// One in-order queue of a device, and another one in its place after it failed.
 ///
 /// Invariant L1: what the tracker counts as event n of the lane's axis is the command whose
-/// completion is `start + n + 1`: nobody else submits to the queue.
+/// completion is `start + n + 1`: nobody else submits to the queue. Events before the queue was
+/// opened lie before its first completion, and so are over.
 pub(super) struct Lane<'d, D: Device> {
     pub(super) device: &'d D,
     /// Which of the session's devices.
@@ -32,7 +33,10 @@ pub(super) struct Lane<'d, D: Device> {
     /// Batches that no device has been given yet, in order.
     pub(super) parked: VecDeque<Node>,
     pub(super) notes: Notes,
+    pub(super) origins: Origins,
     pub(super) spin: Spin,
+    /// Where the queue before began, and why it failed.
+    former: Option<(Seq, FaultCell)>,
 }
 
 impl<'d, D: Device> Lane<'d, D> {
@@ -45,7 +49,7 @@ impl<'d, D: Device> Lane<'d, D> {
     ) -> Result<Self, OpenQueueError> {
         let queue = device.open_queue(engine, label)?;
         let (start, waiter) = (queue.submitted(), queue.completions().uncounted_waiter());
-        let notes = Notes::new(queue.depth());
+        let (notes, origins) = (Notes::new(queue.depth()), Origins::new(queue.depth()));
         let (ends, parked, spin) = (VecDeque::new(), VecDeque::new(), Spin::default());
         let label = Arc::from(label);
         Ok(Self {
@@ -60,8 +64,39 @@ impl<'d, D: Device> Lane<'d, D> {
             ends,
             parked,
             notes,
+            origins,
             spin,
+            former: None,
         })
+    }
+
+    /// Goes on with another queue, after `events` events that are over.
+    pub(super) fn reopen(&mut self, events: u64) -> Result<(), OpenQueueError> {
+        let queue = self.device.open_queue(self.engine, &self.label)?;
+        self.former = Some((self.start, self.queue.faults().clone()));
+        self.start = Seq::new(queue.submitted().get().wrapping_sub(events));
+        self.waiter = queue.completions().uncounted_waiter();
+        self.ends.clear();
+        self.queue = queue;
+        Ok(())
+    }
+
+    /// Whether it is of a queue that this lane had before.
+    pub(super) fn is_former(&self, point: &Point) -> bool {
+        self.former.is_some() && !point.slot.is(self.queue.completions())
+    }
+
+    /// Its last failure, and the number of the event that failed.
+    pub(super) fn last_fault(&self) -> Option<(&Fault, u64)> {
+        let former = self.former.as_ref().and_then(|(start, faults)| Some((*start, faults.get()?)));
+        let now = self.queue.faults().get().map(|fault| (self.start, fault));
+        let (start, fault) = now.or(former)?;
+        Some((fault, fault.at.get().wrapping_sub(start.get()).wrapping_sub(1)))
+    }
+
+    /// Whether the queue failed, so that nothing of it runs any more.
+    pub(super) fn is_dead(&self) -> bool {
+        self.queue.faults().get().is_some()
     }
 
     /// Where the completions are when the first `count` events are over.

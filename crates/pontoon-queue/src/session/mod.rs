@@ -8,10 +8,15 @@
 //! - `place.rs` gives a batch to its device;
 //! - `park.rs` holds back what waits for a signal that nobody has submitted yet, and refuses circles;
 //! - `host.rs` has the host's own accesses and waits;
-//! - `pending.rs` tells who waits for whom, `dump.rs` and `trace.rs` when;
+//! - `policy.rs` recovers from failures, `reopen.rs` gives a lane a new queue for that;
+//! - `callback.rs` tells of completions, and ends the session;
+//! - `pending.rs` tells who waits for whom, `dump.rs` and `trace.rs` when, `describe.rs` what a fence is
+//!   and why it failed;
 //! - `observe.rs` and `full_sync.rs` help to find an edge that is missing.
 
 mod aids;
+mod callback;
+mod describe;
 mod dump;
 mod full_sync;
 mod host;
@@ -20,15 +25,18 @@ mod json;
 mod lane;
 mod notes;
 mod observe;
+mod origins;
 mod park;
 mod pending;
 mod place;
 mod plan;
+mod policy;
 mod refusal;
+mod reopen;
 mod spin;
 mod trace;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, panic::Location, sync::Arc};
 
 use pontoon_hal::{Access, CommandOf, Device, Engine, Fault, OpenQueueError, Queue};
 use pontoon_signal::{
@@ -47,14 +55,16 @@ pub use refusal::{Abandoned, MissingEdge, Refusal, Refused, Site};
 
 use crate::{
     Axis, Batch, Clock, Fence, FencePool, Patience, PoolSpec,
-    batch::{self, Sealed, Step, StepOf, WaitFor},
+    batch::{self, OnFailure, Sealed, Step, StepOf, WaitFor},
     tracker::{Domain, Maintenance, Tracker},
 };
 use aids::Aids;
+use callback::Callback;
 use lane::Lane;
 use notes::{Note, Notes};
 use park::Parked;
 use plan::Plan;
+use policy::Kept;
 
 /// Who sees to it that commands which touch the same bytes are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +134,8 @@ pub enum Unrecorded {
 
 /// Streams over queues of devices, kept in order.
 ///
+/// A session that is dropped fails what is parked, and runs the callbacks that are left.
+///
 /// ```
 /// use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
 /// use pontoon_hal::Engine;
@@ -160,7 +172,15 @@ pub struct Session<'d, D: Device> {
     events: Vec<EventState>,
     semaphores: Vec<park::Semaphore>,
     parked: Parked<D>,
+    /// Batches that say what becomes of them if they fail.
+    kept: Kept<D>,
+    /// What is submitted is the session's own, to recover: it derives its edges, and failed queues
+    /// hold nothing back.
+    recovering: bool,
+    callbacks: Vec<Callback>,
     pool: FencePool,
+    /// Where the batch that is being submitted comes from.
+    site: &'static Location<'static>,
     /// What the host did.
     notes: Notes,
     counts: Counts,
@@ -224,6 +244,12 @@ pub struct Counts {
     pub host_waits: u64,
     /// How long they took, all together.
     pub host_waited: Nanos,
+    /// Batches that were submitted again after a failure.
+    pub retries: u64,
+    /// Batches of which the bytes were given back what they held before.
+    pub rollbacks: u64,
+    /// Callbacks that panicked.
+    pub callback_panics: u64,
 }
 
 impl Counts {
@@ -243,6 +269,9 @@ enum Room {
     /// It was parked, and has its credit already.
     Parked,
 }
+
+/// As many batches as are kept and recorded at a time, mostly.
+const SPARE_MOST: usize = 64;
 
 static SESSIONS: AtomicU32 = AtomicU32::new(0);
 
@@ -275,6 +304,10 @@ impl<'d, D: Device> Session<'d, D> {
             events: Vec::new(),
             semaphores: Vec::new(),
             parked: Parked::default(),
+            kept: Kept::default(),
+            recovering: false,
+            callbacks: Vec::new(),
+            site: Location::caller(),
             pool: FencePool::new(Rank(0), PoolSpec::default()),
             notes: Notes::new(0),
             counts: Counts::default(),
@@ -287,18 +320,21 @@ impl<'d, D: Device> Session<'d, D> {
 
     /// The same session, with waits on devices that last at most `bound`: past it, the queue that
     /// waits fails.
-    pub fn with_bound(self, bound: Bound) -> Self {
-        Self { bound, ..self }
+    pub fn with_bound(mut self, bound: Bound) -> Self {
+        self.bound = bound;
+        self
     }
 
     /// The same session, waiting at most `patience` for room in a queue and for its own accesses.
-    pub fn with_patience(self, patience: Patience) -> Self {
-        Self { patience, ..self }
+    pub fn with_patience(mut self, patience: Patience) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// The same session, with that meaning of a wait for an event that was never recorded.
-    pub fn with_unrecorded(self, unrecorded: Unrecorded) -> Self {
-        Self { unrecorded, ..self }
+    pub fn with_unrecorded(mut self, unrecorded: Unrecorded) -> Self {
+        self.unrecorded = unrecorded;
+        self
     }
 
     /// Who sees to the edges.
@@ -412,11 +448,13 @@ impl<'d, D: Device> Session<'d, D> {
     /// # Blocks
     ///
     /// While the queue has no room, at most as long as the session's patience.
+    #[track_caller]
     pub fn submit(
         &mut self,
         stream: StreamId,
         batch: Batch<D, Sealed>,
     ) -> Result<Fence, Refused<D>> {
+        self.site = Location::caller();
         self.submit_with(stream, batch, Room::Wait(self.patience))
     }
 
@@ -425,11 +463,13 @@ impl<'d, D: Device> Session<'d, D> {
     /// # Errors
     ///
     /// [`Refused`].
+    #[track_caller]
     pub fn try_submit(
         &mut self,
         stream: StreamId,
         batch: Batch<D, Sealed>,
     ) -> Result<Fence, Refused<D>> {
+        self.site = Location::caller();
         self.submit_with(stream, batch, Room::Try)
     }
 
@@ -439,10 +479,12 @@ impl<'d, D: Device> Session<'d, D> {
         mut batch: Batch<D, Sealed>,
         room: Room,
     ) -> Result<Fence, Refused<D>> {
+        if !matches!(batch.on_failure, OnFailure::Error) {
+            return self.submit_kept(stream, batch, room);
+        }
         match self.give(stream, &mut batch.steps, room) {
             Ok(fence) => {
-                batch.steps.clear();
-                self.spare.push(batch.steps);
+                self.use_again(batch.steps);
                 Ok(fence)
             }
             Err(why) => {
@@ -461,6 +503,7 @@ impl<'d, D: Device> Session<'d, D> {
     /// # Blocks
     ///
     /// As [`submit`](Self::submit).
+    #[track_caller]
     pub fn launch(
         &mut self,
         stream: StreamId,
@@ -469,6 +512,7 @@ impl<'d, D: Device> Session<'d, D> {
         accesses: impl IntoIterator<Item = Access<D::Memory>>,
         arguments: impl IntoIterator<Item = u64>,
     ) -> Result<Fence, Refusal> {
+        self.site = Location::caller();
         let command = batch::launch::<D>(label, kernel, accesses, arguments)?;
         self.one(stream, Step::Work(command))
     }
@@ -482,6 +526,7 @@ impl<'d, D: Device> Session<'d, D> {
     /// # Blocks
     ///
     /// As [`submit`](Self::submit).
+    #[track_caller]
     pub fn copy(
         &mut self,
         stream: StreamId,
@@ -489,6 +534,7 @@ impl<'d, D: Device> Session<'d, D> {
         from: Access<D::Memory>,
         to: Access<D::Memory>,
     ) -> Result<Fence, Refusal> {
+        self.site = Location::caller();
         self.one(stream, Step::Work(CommandOf::<D::Queue>::Copy { label, from, to }))
     }
 
@@ -501,7 +547,9 @@ impl<'d, D: Device> Session<'d, D> {
     /// # Blocks
     ///
     /// As [`submit`](Self::submit).
+    #[track_caller]
     pub fn stream_wait(&mut self, stream: StreamId, fence: &Fence) -> Result<Fence, Refusal> {
+        self.site = Location::caller();
         self.one(stream, Step::Wait(WaitFor::Fence(fence.clone())))
     }
 
@@ -510,8 +558,7 @@ impl<'d, D: Device> Session<'d, D> {
         steps.push(step);
         let room = Room::Wait(self.patience);
         let given = self.give(stream, &mut steps, room);
-        steps.clear();
-        self.spare.push(steps);
+        self.use_again(steps);
         given.inspect_err(|why| self.dump_refusal(why))
     }
 
@@ -523,6 +570,9 @@ impl<'d, D: Device> Session<'d, D> {
         room: Room,
     ) -> Result<Fence, Refusal> {
         let stream = stream.in_session(self.id)?;
+        if !self.kept.is_empty() && matches!(room, Room::Wait(_)) {
+            self.recover_first(stream);
+        }
         let StreamState { queue, abandoned, .. } = &self.streams[stream];
         if let Some(abandoned) = abandoned {
             return Err(Refusal::Abandoned(Arc::clone(abandoned)));
@@ -534,6 +584,25 @@ impl<'d, D: Device> Session<'d, D> {
             self.place(lane, steps, &[], room)
         } else {
             self.park(stream, lane, steps, room)
+        }
+    }
+
+    /// What a stream was given before and failed is recovered before it is given more.
+    #[cold]
+    fn recover_first(&mut self, stream: usize) {
+        let lanes = &self.queues[self.streams[stream].queue].lanes;
+        if lanes.iter().any(|&lane| self.will_recover(lane)) {
+            let site = self.site;
+            self.settle(self.patience);
+            self.site = site;
+        }
+    }
+
+    /// Keeps storage for the next batch. What callers bring in addition is not hoarded.
+    fn use_again(&mut self, mut steps: Vec<StepOf<D>>) {
+        if self.spare.len() < SPARE_MOST {
+            steps.clear();
+            self.spare.push(steps);
         }
     }
 

@@ -13,6 +13,7 @@ mod held;
 use std::{
     collections::{HashMap, VecDeque},
     fmt, mem,
+    panic::Location,
     sync::{Arc, OnceLock},
 };
 
@@ -45,6 +46,7 @@ struct Parcel<D: Device> {
     late: Arc<Late>,
     completer: Completer,
     label: &'static str,
+    site: &'static Location<'static>,
     /// The node that waits for what it waits for: its own, or its collective's.
     entry: Node,
 }
@@ -293,7 +295,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// An event stands for what it was recorded for when the batch is submitted, not later.
-    fn meet_events(&self, steps: &mut [StepOf<D>]) -> Result<(), Refusal> {
+    pub(super) fn meet_events(&self, steps: &mut [StepOf<D>]) -> Result<(), Refusal> {
         for step in steps {
             if let Step::Wait(wait @ WaitFor::Event(_)) = step {
                 self.resolve(wait)?;
@@ -360,7 +362,8 @@ impl<D: Device> Session<'_, D> {
         let late = Arc::new(Late { session: self.id, node, gate, real, why });
         let label = label_of(steps);
         let steps_of = Vec::new();
-        let parcel = Parcel { stream, lane, steps: steps_of, late, completer, label, entry };
+        let site = self.site;
+        let parcel = Parcel { stream, lane, steps: steps_of, late, completer, label, site, entry };
         self.parked.parcels.insert(node, parcel);
         self.lanes[lane].parked.push_back(node);
         let mut circle = self.connect(node, entry, lane, steps);
@@ -467,7 +470,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Finds anew who waits for a value that nobody promises.
-    fn want_again(&mut self) {
+    pub(super) fn want_again(&mut self) {
         for (&node, parcel) in &self.parked.parcels {
             for step in &parcel.steps {
                 let Step::Wait(WaitFor::Semaphore(id, value)) = step else { continue };
@@ -514,6 +517,9 @@ impl<D: Device> Session<'_, D> {
         };
         for &member in &group {
             let parcel = self.parked.parcels.get(&member)?;
+            if self.will_recover(parcel.lane) {
+                return None;
+            }
             if self.lanes[parcel.lane].parked.front() != Some(&member) {
                 return None;
             }
@@ -575,6 +581,7 @@ impl<D: Device> Session<'_, D> {
     fn release(&mut self, node: Node, together: &[(Axis, u64)]) -> Result<(), Refusal> {
         let Some(parcel) = self.parked.parcels.get_mut(&node) else { return Ok(()) };
         let (lane, mut steps) = (parcel.lane, mem::take(&mut parcel.steps));
+        self.site = parcel.site;
         // Out of the lane's way while it is placed: what pumps meanwhile must not take it again.
         self.lanes[lane].parked.pop_front();
         let placed = self.place_parked(lane, &mut steps, together);
@@ -596,7 +603,8 @@ impl<D: Device> Session<'_, D> {
         Ok(())
     }
 
-    fn place_parked(
+    /// Gives a lane steps that have their credit, and lets nothing else go on.
+    pub(super) fn place_parked(
         &mut self,
         lane: usize,
         steps: &mut Vec<StepOf<D>>,
@@ -627,7 +635,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// A parked batch will never run: neither will what its lane was given after it.
-    fn give_up(&mut self, node: Node, why: Refusal) {
+    pub(super) fn give_up(&mut self, node: Node, why: Refusal) {
         let Some(parcel) = self.parked.parcels.get(&node) else { return };
         let (lane, stream) = (parcel.lane, parcel.stream);
         self.dump_refusal(&why);
@@ -655,6 +663,38 @@ impl<D: Device> Session<'_, D> {
             let (slot, target) = (late.gate.slot.clone(), late.gate.target);
             let wait = Command::Wait { label: "wait", slot, target, bound: self.bound };
             let _ = self.lanes[lane].queue.submit(wait);
+        }
+    }
+
+    /// Takes back the signals that a lane was to make after its first `completed` events: who waits
+    /// for them waits for them to be submitted again.
+    pub(super) fn take_back_signals(&mut self, lane: usize, completed: u64) {
+        for semaphore in &mut self.semaphores {
+            let before = semaphore.reached.len();
+            semaphore
+                .reached
+                .retain(|&(_, at, count)| at != Self::axis(lane) || count <= completed);
+            if semaphore.reached.len() != before {
+                let reached = semaphore.reached.last().map_or(0, |&(value, ..)| value);
+                let promised = semaphore.promised.back().map_or(0, |&(value, _)| value);
+                semaphore.last = reached.max(promised);
+            }
+        }
+        self.want_again();
+    }
+
+    /// Whether a signal would be refused because the semaphore has got there by others.
+    pub(super) fn is_signalled(&self, semaphore: SemaphoreId, value: u64) -> bool {
+        let it = self.semaphores.get(semaphore.index as usize);
+        it.is_some_and(|it| it.reached.last().is_some_and(|&(reached, ..)| reached >= value))
+    }
+
+    /// Nothing parked will ever run: its session ends.
+    pub(super) fn end_parked(&mut self) {
+        for (_, parcel) in self.parked.parcels.drain() {
+            let stream = Arc::clone(&self.streams[parcel.stream].label);
+            let _ = parcel.late.why.set(Arc::new(Abandoned { stream, why: Refusal::SessionEnded }));
+            parcel.completer.complete(Err(fault_reason::ABANDONED));
         }
     }
 

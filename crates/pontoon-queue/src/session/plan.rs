@@ -134,8 +134,11 @@ impl<D: Device> Session<'_, D> {
         if plan.needs.is_empty() {
             return Ok(());
         }
+        if self.recovering {
+            plan.needs.retain(|need| !self.is_dead(need.epoch.axis));
+        }
         reduce(&self.tracker, &plan.needs, &mut plan.reduced);
-        if self.edges == Edges::Check {
+        if self.edges == Edges::Check && !self.recovering {
             let later = self.site(Self::axis(lane), Some(command.label()));
             return Err(Refusal::Missing(self.missing(plan, later)));
         }
@@ -195,9 +198,17 @@ impl<D: Device> Session<'_, D> {
     }
 
     fn resolve_fence(&self, fence: &Fence) -> Result<Resolved, Refusal> {
-        match (fence.point().map(|point| point.place), fence.gate()) {
+        if let Some((latest, _)) = fence.latest() {
+            return self.resolve_fence(&latest);
+        }
+        let point = fence.point();
+        match (point.map(|point| point.place), fence.gate()) {
             (Some(Some(place)), _) if place.session == self.id => match place.count {
                 0 => Ok(Resolved::Nothing),
+                _ if point.is_some_and(|point| self.is_former(point)) => {
+                    let ended = fence.is_complete().map_err(|error| self.rooted(fence, error));
+                    ended.map_err(Refusal::Failed).map(|_| Resolved::Nothing)
+                }
                 count => Ok(Resolved::At(place.axis, count)),
             },
             (Some(_), _) => Ok(Resolved::Outside),

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range, sync::Arc};
 
-use pontoon_hal::{Device, Fault, RegionId};
+use pontoon_hal::{AllocateError, Device, Fault, RegionId};
 use pontoon_signal::Rank;
 
 use super::Foreign;
@@ -80,6 +80,12 @@ pub enum Refusal {
     },
     /// There is no fence left for a parked batch.
     NoFence(CreateError),
+    /// It waits for what failed, on a queue that was opened again since.
+    Failed(FenceError),
+    /// There is no memory to keep what a failure would have to give back.
+    NoSnapshot(AllocateError),
+    /// The session ended while the batch was parked.
+    SessionEnded,
     /// The collective has all its members already, or one of this stream.
     NotAMember {
         /// How many members it has.
@@ -197,6 +203,12 @@ impl fmt::Display for Refusal {
                 write!(f, "{label} uses {region}, which was freed before")
             }
             Self::NoFence(full) => full.fmt(f),
+            Self::Failed(error) => write!(f, "it waits for what failed: {error}"),
+            Self::NoSnapshot(error) => write!(f, "nothing can be kept to roll it back: {error}"),
+            Self::SessionEnded => f.write_str(
+                "its session ended before it was given to a device: keep the session until what it \
+                 parked has gone",
+            ),
             Self::NotAMember { members } => {
                 write!(f, "the collective has all of its {members} members already, or this one")
             }

@@ -51,6 +51,12 @@ impl Lane {
         self.history.push_back((self.events, kept));
     }
 
+    /// The host knows all its events to be over, and what they were to know is no longer true.
+    pub(super) fn restart(&mut self) {
+        self.spare.extend(self.history.drain(..).map(|(_, clock)| clock));
+        self.clock = Clock::default();
+    }
+
     /// The host knows the first `count` events to be over.
     pub(super) fn forget(&mut self, count: u64) {
         while self.history.get(1).is_some_and(|(from, _)| *from <= count) {

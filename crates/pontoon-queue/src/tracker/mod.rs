@@ -12,6 +12,7 @@
 mod cell;
 mod lane;
 mod need;
+mod write_off;
 
 use std::{
     collections::{HashMap, HashSet},
