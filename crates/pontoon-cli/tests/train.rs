@@ -181,11 +181,20 @@ fn a_bound_that_cannot_be_kept_ends_the_run_with_a_name() {
 /// Each of the fences that the job of two devices waits for in a step.
 const FENCES_OF_TWO: usize = 13;
 
+/// What `text` says after `prefix`, up to `end`.
+fn between<'t>(text: &'t str, prefix: &str, end: &str) -> &'t str {
+    let from = text.find(prefix).unwrap_or_else(|| panic!("{text:?} has no {prefix:?}"));
+    let rest = &text[from + prefix.len()..];
+    &rest[..rest.find(end).unwrap_or_else(|| panic!("{rest:?} has no {end:?}"))]
+}
+
+/// Both ways to find a missing fence, for every fence there is: at submit, and afterwards by running
+/// the job again with edges added.
 #[test]
-fn a_dropped_fence_is_refused_and_its_edge_named() {
+fn a_dropped_fence_is_refused_and_bisection_names_the_same_edge() {
     let ends = |fence: usize| match fence {
         10 | 11 => ("gradient", "update"),
-        12 => ("gradient", "a host read"),
+        12 => ("update", "a host read"),
         own => [
             ("copy features", "normalise"),
             ("copy numbers", "augment"),
@@ -196,9 +205,11 @@ fn a_dropped_fence_is_refused_and_its_edge_named() {
     };
     for fence in 0..FENCES_OF_TWO {
         let inject = format!("drop-fence={fence}");
-        let output = train(&["--devices", "2", "--epochs", "1", "--inject", &inject]);
+        let arguments = ["--devices", "2", "--epochs", "1", "--inject", &inject];
+        let output = train(&arguments);
         assert_eq!(output.status.code(), Some(1), "{inject}");
-        let error = text(&output.stderr);
+        let refused = text(&output.stderr);
+        let edge = between(&refused, "missing dependency ", ": ");
         let (earlier, later) = ends(fence);
         let (from, to) = match fence {
             10 | 11 => (fence - 10, Some(0)),
@@ -207,9 +218,12 @@ fn a_dropped_fence_is_refused_and_its_edge_named() {
             own => (own / 5, Some(own / 5)),
         };
         let to = to.map_or("host".to_string(), |device| format!("device {device} queue"));
-        let edge = format!("missing dependency {earlier} (device {from} queue");
-        assert!(error.contains(&edge), "{inject}: {error}");
-        assert!(error.contains(&format!("-> {later} ({to}")), "{inject}: {error}");
+        assert!(edge.starts_with(&format!("{earlier} (device {from} queue ")), "{inject}: {edge}");
+        assert!(edge.contains(&format!(") -> {later} ({to}")), "{inject}: {edge}");
+
+        let output = train(&[&arguments[..], &["--trust"]].concat());
+        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        assert_eq!(between(&said, "missing: ", ";"), edge, "{inject}: {said}");
     }
 }
 

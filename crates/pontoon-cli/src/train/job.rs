@@ -36,8 +36,10 @@ pub(super) struct Shared {
     velocity: Buffer<Region, f32>,
     /// `[shard][parameter]`; each device writes its own shards.
     gradients: Buffer<Region, f32>,
-    /// `[batch under way][shard]`.
+    /// `[batch under way][shard]`; each device writes those of its own shards.
     losses: Buffer<Region, f32>,
+    /// `[batch under way][shard]`, for the host; the update writes it.
+    report: Buffer<Region, f32>,
     shards: usize,
 }
 
@@ -199,6 +201,7 @@ impl Job {
             velocity: Buffer::allocate(root, shape.parameters())?,
             gradients: Buffer::allocate(root, shards * shape.parameters())?,
             losses: Buffer::allocate(root, IN_FLIGHT * shards)?,
+            report: Buffer::allocate(root, IN_FLIGHT * shards)?,
             shards,
         };
         Ok(Self { runtime, shared })
@@ -254,7 +257,7 @@ impl Shared {
         read: impl FnOnce(&Buffer<Region, f32>, usize, &mut [f32]) -> Result<(), TrainError>,
     ) -> Result<Vec<f32>, TrainError> {
         let mut losses = vec![0.0; model::shards(step.samples().len())];
-        read(&self.losses, step.index % IN_FLIGHT * self.shards, &mut losses)?;
+        read(&self.report, step.index % IN_FLIGHT * self.shards, &mut losses)?;
         Ok(losses)
     }
 
@@ -398,12 +401,19 @@ impl Lane {
 }
 
 impl Root {
-    /// Sums all shards in their order and updates the parameters.
+    /// Sums all shards in their order, updates the parameters, and reports the losses.
     pub(super) fn update(&self, taker: &mut impl Taker, step: &Step) -> Result<Fence, TrainError> {
         let shared = &self.shared;
-        let used = model::shards(step.samples().len()) * shared.shape.parameters();
-        let accesses =
-            [shared.params.write(..), shared.velocity.write(..), shared.gradients.read(..used)];
+        let shards = model::shards(step.samples().len());
+        let used = shards * shared.shape.parameters();
+        let losses = step.index % IN_FLIGHT * shared.shards;
+        let accesses = [
+            shared.params.write(..),
+            shared.velocity.write(..),
+            shared.gradients.read(..used),
+            shared.losses.read(losses..losses + shards),
+            shared.report.write(losses..losses + shards),
+        ];
         let rate = shared.settings.rate(step.epoch).to_bits();
         let arguments = [step.samples().len() as u64, u64::from(rate)];
         taker.launch(Stage::Update, "update", &self.kernel, accesses, &arguments)
@@ -460,6 +470,7 @@ fn update_kernel(shared: &Shared) -> Kernel {
         let rate = f32::from_bits(kernel.argument(1) as u32);
         let (params, velocity) = (kernel.write(0), kernel.write(1));
         model::apply(params, velocity, kernel.read(2), samples, rate, momentum);
+        kernel.write::<f32>(4).copy_from_slice(kernel.read(3));
     })
 }
 

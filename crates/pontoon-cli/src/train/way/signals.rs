@@ -204,7 +204,9 @@ fn finish(
     ran: &mut Ran,
     late: &mut u64,
 ) -> Result<(), TrainError> {
-    if !given.is_host_dropped() {
+    // Where the edges are wanted, those of the host's accesses are too: what it waits for by itself
+    // is none.
+    if !given.is_host_dropped() && !run.observe {
         // Every wait of the devices has the run's bound, so a step ends in a few of them.
         run.patiently(
             run.bound * 5,

@@ -16,7 +16,7 @@ pub(super) const TRAIN_UPDATE: usize = 5;
 const OF_A_DEVICE: usize = 5;
 
 /// How many fences a job of `devices` devices waits for in a step. The last is the host's: before it
-/// reads what a step left and fills its staging memory again.
+/// reads what a step reports and fills its staging memory again.
 pub(in crate::train) fn edges_of(devices: usize) -> usize {
     (OF_A_DEVICE + 1) * devices + 1
 }
@@ -82,7 +82,7 @@ impl Given {
         let (Some(dropped), Some(delay)) = (self.dropped, &mut self.delay) else { return Ok(()) };
         let last = edges_of(self.devices) - 1;
         let (of, on) = match dropped {
-            all if all == last => (Stage::Train, 0),
+            all if all == last => (Stage::Update, 0),
             update if update >= OF_A_DEVICE * self.devices => {
                 (Stage::Train, update - OF_A_DEVICE * self.devices)
             }
