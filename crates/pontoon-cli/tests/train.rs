@@ -209,7 +209,7 @@ fn a_dropped_fence_is_refused_and_bisection_names_the_same_edge() {
         let output = train(&arguments);
         assert_eq!(output.status.code(), Some(1), "{inject}");
         let refused = text(&output.stderr);
-        let edge = between(&refused, "missing dependency ", ": ");
+        let edge = between(refused, "missing dependency ", ": ");
         let (earlier, later) = ends(fence);
         let (from, to) = match fence {
             10 | 11 => (fence - 10, Some(0)),
