@@ -500,14 +500,17 @@ impl<'d, D: Device> Session<'d, D> {
         if let Some(abandoned) = abandoned {
             return Err(Refusal::Abandoned(Arc::clone(abandoned)));
         }
-        let queue = &mut self.queues[*queue];
-        let lane = queue.lanes[queue.turn % queue.lanes.len()];
-        queue.turn = (queue.turn + 1) % queue.lanes.len();
-        if self.parked.is_empty() && !self.is_held(steps) {
-            self.place(lane, steps, &[], room)
+        let at = *queue;
+        let QueueState { lanes, turn } = &self.queues[at];
+        let (lane, count) = (lanes[*turn], lanes.len());
+        let fence = if self.parked.is_empty() && !self.is_held(steps) {
+            self.place(lane, steps, &[], room)?
         } else {
-            self.park(stream, lane, steps, room)
-        }
+            self.park(stream, lane, steps, room)?
+        };
+        // What was refused has had no turn.
+        self.queues[at].turn = (self.queues[at].turn + 1) % count;
+        Ok(fence)
     }
 
     fn axis(lane: usize) -> Axis {
