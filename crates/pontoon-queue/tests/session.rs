@@ -150,6 +150,30 @@ fn a_wait_comes_before_its_signal() {
     assert_eq!(session.to_vec(&buffer).unwrap(), [10; 4]);
 }
 
+#[test]
+fn what_is_refused_does_not_depend_on_what_is_over() {
+    let device = device(0);
+    for over in [false, true] {
+        let mut session = Session::check().with_patience(patience());
+        let streams = ["a", "b", "c"].map(|label| compute(&mut session, &device, label));
+        let buffer = numbers(&device, 4);
+        let event = session.event("passed on");
+        let slow = double();
+        let first = session.launch(streams[0], "first", &slow, [buffer.write(..)], []).unwrap();
+        if over {
+            first.wait(Bound::within(Duration::from_secs(30))).unwrap();
+        }
+        let mut batch = session.batch();
+        let nothing = Kernel::new(|_| {});
+        batch.wait(&first).record(event).launch("other", &nothing, [], []);
+        session.submit(streams[1], batch.seal().unwrap()).unwrap();
+        let mut batch = session.batch();
+        batch.wait_event(event).launch("last", &nothing, [buffer.read(..)], []);
+        session.submit(streams[2], batch.seal().unwrap()).unwrap();
+        session.drain(streams[2], patience()).unwrap();
+    }
+}
+
 fn circle(refused: Refusal) -> String {
     let Refusal::Deadlock(deadlock) = refused else { panic!("{refused}") };
     deadlock.to_string()
