@@ -348,7 +348,7 @@ impl Acyclic {
         found.push(start);
         slots[start as usize].reached = start;
         let mut next = 0;
-        while !slots.get(goal as usize).is_some_and(|goal| goal.reached != NONE) {
+        while slots.get(goal as usize).is_none_or(|goal| goal.reached == NONE) {
             let Some(&from) = found.get(next) else { return false };
             next += 1;
             let mut edge = slots[from as usize].first[side];

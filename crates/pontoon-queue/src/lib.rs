@@ -53,8 +53,8 @@ pub use pool::{
     Completer, CreateError, FencePool, LeakReport, LeakSite, Outstanding, PoolReport, PoolSpec,
 };
 pub use session::{
-    Abandoned, Chain, CollectiveId, Completed, Completion, Counts, Deadlock, Edges, EventId, Foreign,
-    HostError, Kind, Link, MissingEdge, Next, Pending, QueueId, QueueSpec, Refusal, Refused,
-    SemaphoreId, Session, Site, StreamId, Unrecorded, WaitFailure,
+    Abandoned, Chain, CollectiveId, Completed, Completion, Counts, Deadlock, Edges, EventId,
+    Foreign, HostError, Kind, Link, MissingEdge, Next, Pending, QueueId, QueueSpec, Refusal,
+    Refused, SemaphoreId, Session, Site, StreamId, Unrecorded, WaitFailure,
 };
 pub use stream::{Stream, StreamError};

@@ -85,7 +85,7 @@ fn create_and_complete() {
     let runs = (0..15).map(|_| {
         let before = Os.now();
         for _ in 0..USES {
-            let (completer, fence) = pool.create("work").unwrap();
+            let (completer, _fence) = pool.create("work").unwrap();
             completer.complete(Ok(()));
         }
         Os.now().since(before)

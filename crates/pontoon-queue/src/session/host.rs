@@ -30,6 +30,7 @@ pub struct Completed {
 /// Why a fence was not reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::large_enum_variant, reason = "the largest is the most frequent")]
 pub enum WaitFailure {
     /// A time-out, after which waiting again is fine, or how the stream failed.
     Fence(FenceError),
@@ -120,7 +121,12 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Waits until a parked batch has been given to its device.
-    fn let_go(&mut self, fence: &Fence, late: &Arc<Late>, patience: Patience) -> Result<(), WaitFailure> {
+    fn let_go(
+        &mut self,
+        fence: &Fence,
+        late: &Arc<Late>,
+        patience: Patience,
+    ) -> Result<(), WaitFailure> {
         let started = Os.now();
         loop {
             self.pump();
@@ -220,7 +226,8 @@ impl<D: Device> Session<'_, D> {
         self.pump();
         for lane in self.queues[self.streams[at].queue].lanes.clone() {
             if let Some(late) = self.last_parked(lane) {
-                let (device, label) = (self.lanes[lane].device.rank(), self.streams[at].label.clone());
+                let (device, label) =
+                    (self.lanes[lane].device.rank(), self.streams[at].label.clone());
                 let _ = self.wait(&Fence::late(late, device, label), patience)?;
             }
             let _ = self.wait(&self.fence_of(lane), patience)?;
@@ -335,7 +342,8 @@ impl<D: Device> Session<'_, D> {
         if self.edges == Edges::Trust {
             return Ok(());
         }
-        let touch = Touch { region: memory.id(), range: range.start as u64..range.end as u64, mode };
+        let touch =
+            Touch { region: memory.id(), range: range.start as u64..range.end as u64, mode };
         if self.tracker.is_freed(touch.region) {
             return Err(HostError::Refused(Refusal::Freed { label, region: touch.region }));
         }
