@@ -12,6 +12,8 @@
 mod cell;
 mod lane;
 mod need;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -42,6 +44,11 @@ impl Domain {
     /// The domain of a session's device number `at`.
     pub(crate) fn of_device(at: usize) -> Self {
         Self(u8::try_from(at + 1).unwrap_or(Self::LAST).min(Self::LAST))
+    }
+
+    /// Whether devices with different caches may have it.
+    fn is_shared(self) -> bool {
+        self.0 == Self::LAST
     }
 
     fn bit(self) -> u64 {
@@ -97,7 +104,6 @@ impl Tracker {
         self.lanes.push(Lane::new(domain));
         Axis(u32::try_from(self.lanes.len() - 1).unwrap_or(u32::MAX))
     }
-
 
     /// How many events the axis has had.
     pub(crate) fn events(&self, axis: Axis) -> u64 {
@@ -203,9 +209,8 @@ impl Tracker {
             cells.update(touch.range.clone(), |_, cell| {
                 cell.bring_to(domain, touch.mode == Mode::Write, &mut maintenance);
                 match touch.mode {
-                    Mode::Read => cell.read(epoch, |earlier| {
-                        Self::covers(clock, earlier.axis, earlier.count())
-                    }),
+                    Mode::Read => cell
+                        .read(epoch, |earlier| Self::covers(clock, earlier.axis, earlier.count())),
                     Mode::Write => cell.write(epoch),
                 }
             });
