@@ -72,6 +72,8 @@ pub(crate) type StepOf<D> = Step<CommandOf<<D as Device>::Queue>>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum WaitFor {
+    /// An event that was never recorded.
+    Nothing,
     Fence(Fence),
     Semaphore(SemaphoreId, u64),
     Event(EventId),
@@ -208,7 +210,10 @@ impl<D: Device> Batch<D> {
         if let OnFailure::Rollback(ranges) = &self.on_failure
             && !ranges.iter().all(|(m, at)| Access::write(m, at.clone()).is_within_region())
         {
-            return Err(Malformed { label: "batch", why: "a range to roll back is not within its region" });
+            return Err(Malformed {
+                label: "batch",
+                why: "a range to roll back is not within its region",
+            });
         }
         let Self { steps, on_failure, idempotent, .. } = self;
         Ok(Batch { steps, on_failure, mistake: None, idempotent, state: PhantomData })

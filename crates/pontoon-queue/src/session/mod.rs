@@ -163,6 +163,8 @@ struct DeviceState<'d, D> {
     device: &'d D,
     /// The last global barrier.
     barrier: Option<(Axis, u64)>,
+    /// The last global barrier that was parked, and on which lane.
+    held: Option<(usize, Fence)>,
 }
 
 struct QueueState {
@@ -332,7 +334,7 @@ impl<'d, D: Device> Session<'d, D> {
     fn device_at(&mut self, device: &'d D) -> usize {
         let known = self.devices.iter().position(|known| std::ptr::eq(known.device, device));
         known.unwrap_or_else(|| {
-            self.devices.push(DeviceState { device, barrier: None });
+            self.devices.push(DeviceState { device, barrier: None, held: None });
             self.devices.len() - 1
         })
     }
@@ -392,7 +394,11 @@ impl<'d, D: Device> Session<'d, D> {
     /// # Blocks
     ///
     /// While the queue has no room, at most as long as the session's patience.
-    pub fn submit(&mut self, stream: StreamId, batch: Batch<D, Sealed>) -> Result<Fence, Refused<D>> {
+    pub fn submit(
+        &mut self,
+        stream: StreamId,
+        batch: Batch<D, Sealed>,
+    ) -> Result<Fence, Refused<D>> {
         self.submit_with(stream, batch, Room::Wait(self.patience))
     }
 

@@ -17,12 +17,12 @@ use std::{
 use pontoon_hal::{Command, Device, Queue, fault_reason};
 
 use super::{
-    Abandoned, CollectiveId, Foreign, Refusal, Room, SemaphoreId, Session, plan::Resolved,
+    Abandoned, CollectiveId, EventId, Foreign, Refusal, Room, SemaphoreId, Session, plan::Resolved,
 };
 use crate::{
     Axis, Completer, Fence,
     acyclic::{Acyclic, Node},
-    batch::{Step, StepOf, WaitFor},
+    batch::{Barrier, Step, StepOf, WaitFor},
     fence::Late,
 };
 
@@ -41,7 +41,8 @@ struct Parcel<D: Device> {
     late: Arc<Late>,
     completer: Completer,
     label: &'static str,
-    /// The node that waits for what it waits for: its own, or its collective's.
+    /// The node that waits for what it waits for: its own, or, of a member of a collective, one that
+    /// the collective's node waits for, which its own waits for.
     entry: Node,
 }
 
@@ -67,6 +68,9 @@ struct Collective {
     label: Arc<str>,
     members: u32,
     node: Option<Node>,
+    /// The streams of the members that have come, and were not given up.
+    came: Vec<(usize, Node)>,
+    /// Those of the members that are still parked.
     parcels: Vec<Node>,
     /// What its members come after, once all of them have come.
     before: Option<Vec<(Axis, u64)>>,
@@ -127,7 +131,7 @@ impl<D: Device> Session<'_, D> {
     ///
     /// [`Refusal::NotGrowing`], [`Refusal::Foreign`].
     pub fn signal(&mut self, semaphore: SemaphoreId, value: u64) -> Result<(), Refusal> {
-        self.may_signal(semaphore, value)?;
+        self.may_signal(semaphore, value, &[])?;
         // What parked batches promised is less, and has to come first.
         let at = &self.semaphores[semaphore.index as usize];
         if let Some(&(promised, _)) = at.promised.back() {
@@ -156,7 +160,8 @@ impl<D: Device> Session<'_, D> {
     /// Makes a collective of `members` batches, one each of different streams, which start together.
     pub fn collective(&mut self, label: &str, members: u32) -> CollectiveId {
         let label = Arc::from(label);
-        let collective = Collective { label, members, node: None, parcels: Vec::new(), before: None };
+        let (came, parcels) = (Vec::new(), Vec::new());
+        let collective = Collective { label, members, node: None, came, parcels, before: None };
         self.parked.collectives.push(collective);
         CollectiveId::new(self.id, self.parked.collectives.len() - 1)
     }
@@ -182,12 +187,21 @@ impl<D: Device> Session<'_, D> {
             })
     }
 
-    pub(super) fn may_signal(&self, semaphore: SemaphoreId, to: u64) -> Result<(), Refusal> {
+    /// Refuses a signal that would not make a semaphore grow, if it comes after `before`.
+    pub(super) fn may_signal(
+        &self,
+        semaphore: SemaphoreId,
+        to: u64,
+        before: &[StepOf<D>],
+    ) -> Result<(), Refusal> {
         let it = &self.semaphores[semaphore.in_session(self.id)?];
-        let reached = it.reached.last().map_or(0, |&(value, ..)| value);
-        if to <= reached {
-            let semaphore = Arc::clone(&it.label);
-            return Err(Refusal::NotGrowing { semaphore, at: reached, to });
+        let own = before.iter().rev().find_map(|step| match step {
+            Step::Signal(other, value) if *other == semaphore => Some(*value),
+            _ => None,
+        });
+        let at = own.unwrap_or_else(|| it.reached.last().map_or(0, |&(value, ..)| value));
+        if to <= at {
+            return Err(Refusal::NotGrowing { semaphore: Arc::clone(&it.label), at, to });
         }
         Ok(())
     }
@@ -203,6 +217,8 @@ impl<D: Device> Session<'_, D> {
         it.reached.drain(..known);
         it.reached.push((to, axis, count));
         it.last = it.last.max(to);
+        // What later signals are for.
+        it.wanted.retain(|&(value, _)| value > to);
     }
 
     pub(super) fn resolve_semaphore(
@@ -237,7 +253,21 @@ impl<D: Device> Session<'_, D> {
         steps: &mut Vec<StepOf<D>>,
         room: Room,
     ) -> Result<Fence, Refusal> {
-        self.meet_events(steps)?;
+        let settled = self.settle(lane, steps)?;
+        let parked = self.park_settled(stream, lane, steps, room);
+        if parked.is_err() {
+            unsettle(settled, steps);
+        }
+        parked
+    }
+
+    fn park_settled(
+        &mut self,
+        stream: usize,
+        lane: usize,
+        steps: &mut Vec<StepOf<D>>,
+        room: Room,
+    ) -> Result<Fence, Refusal> {
         self.promises_grow(steps)?;
         let held = !self.lanes[lane].parked.is_empty() || self.is_held(steps);
         let held = held || self.promised_before(steps);
@@ -245,10 +275,7 @@ impl<D: Device> Session<'_, D> {
             // It waits for nothing that is parked, so it is in no circle.
             return self.place(lane, steps, &[], room);
         }
-        let spare = u32::from(self.unblocks(steps));
-        if let Err(holds) = self.lanes[lane].credit(spare) {
-            return Err(self.no_credit(lane, holds, room));
-        }
+        self.spend_credit(lane, self.unblocks(steps), room)?;
         let parts = split(steps);
         let mut parked = Vec::with_capacity(parts.len());
         for part in &parts {
@@ -268,6 +295,10 @@ impl<D: Device> Session<'_, D> {
             let Some(parcel) = self.parked.parcels.get_mut(node) else { continue };
             // An event stands for it from now on, not from when it is given to its device.
             let fence = Fence::late(Arc::clone(&parcel.late), device, Arc::clone(&label));
+            if part.iter().any(|step| matches!(step, Step::Barrier(Barrier::Device))) {
+                let device = self.lanes[lane].device_at;
+                self.devices[device].held = Some((lane, fence.clone()));
+            }
             part.retain(|step| match step {
                 Step::Record(event) => {
                     self.events[event.index as usize].recorded = Some(fence.clone());
@@ -285,18 +316,88 @@ impl<D: Device> Session<'_, D> {
         }
     }
 
-    /// An event stands for what it was recorded for when the batch is submitted, not later.
-    fn meet_events(&self, steps: &mut [StepOf<D>]) -> Result<(), Refusal> {
-        for step in steps {
-            if let Step::Wait(wait @ WaitFor::Event(_)) = step {
-                self.resolve(wait)?;
-                let WaitFor::Event(event) = wait else { continue };
-                if let Some(fence) = &self.events[event.index as usize].recorded {
-                    *wait = WaitFor::Fence(fence.clone());
-                }
+    /// Sees to it that one more batch may be under way on a lane.
+    fn spend_credit(&mut self, lane: usize, unblocks: bool, room: Room) -> Result<(), Refusal> {
+        match self.lanes[lane].credit(u32::from(unblocks)) {
+            Ok(None) => Ok(()),
+            Ok(Some(until)) => {
+                let holds = self.lanes[lane].credits.unwrap_or(u32::MAX);
+                self.room_by(lane, until, holds, room)
             }
+            Err(holds) => Err(self.no_credit(lane, holds, room)),
+        }
+    }
+
+    /// Puts in what `steps` mean now, for it may mean something else when their turn comes: an event
+    /// what it was recorded for, a barrier what is parked before it.
+    fn settle(&self, lane: usize, steps: &mut Vec<StepOf<D>>) -> Result<Vec<Settled>, Refusal> {
+        steps.iter().try_for_each(|step| self.may_park(step))?;
+        let mut settled = Vec::new();
+        let mut at = 0;
+        if let Some(fence) = self.held_barrier(lane) {
+            steps.insert(0, Step::Wait(WaitFor::Fence(fence)));
+            settled.push(Settled::Inserted(0));
+        }
+        while at < steps.len() {
+            match &steps[at] {
+                &Step::Wait(WaitFor::Event(event)) => {
+                    let recorded = self.events[event.index as usize].recorded.clone();
+                    let stands_for = recorded.map_or(WaitFor::Nothing, WaitFor::Fence);
+                    steps[at] = Step::Wait(stands_for);
+                    settled.push(Settled::Event(at, event));
+                }
+                Step::Barrier(barrier) => {
+                    for fence in self.parked_before(lane, barrier) {
+                        steps.insert(at, Step::Wait(WaitFor::Fence(fence)));
+                        settled.push(Settled::Inserted(at));
+                        at += 1;
+                    }
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        Ok(settled)
+    }
+
+    /// Refuses what would be refused when its turn comes.
+    fn may_park(&self, step: &StepOf<D>) -> Result<(), Refusal> {
+        match step {
+            Step::Wait(wait) => {
+                self.resolve(wait)?;
+            }
+            Step::Record(event) => drop(event.in_session(self.id)?),
+            Step::Barrier(Barrier::Streams(streams)) => {
+                streams.iter().try_for_each(|stream| stream.in_session(self.id).map(drop))?;
+            }
+            _ => {}
         }
         Ok(())
+    }
+
+    /// The global barrier that a lane has to come after, if it is still parked on another.
+    fn held_barrier(&self, lane: usize) -> Option<Fence> {
+        let (held, fence) = self.devices[self.lanes[lane].device_at].held.as_ref()?;
+        let late = fence.gate()?;
+        let is_parked = late.real.get().is_none() && late.why.get().is_none();
+        (is_parked && *held != lane).then(|| fence.clone())
+    }
+
+    /// What is parked on the other lanes that a barrier names.
+    fn parked_before(&self, lane: usize, barrier: &Barrier) -> Vec<Fence> {
+        let of_barrier = |other: usize| match barrier {
+            Barrier::Device => self.lanes[other].device_at == self.lanes[lane].device_at,
+            Barrier::Streams(streams) => streams.iter().any(|stream| {
+                let queue = self.streams[stream.index as usize].queue;
+                self.queues[queue].lanes.contains(&other)
+            }),
+        };
+        let lanes = (0..self.lanes.len()).filter(|&other| other != lane && of_barrier(other));
+        let parked = lanes.filter_map(|other| {
+            let (lane, late) = (&self.lanes[other], self.last_parked(other)?);
+            Some(Fence::late(late, lane.device.rank(), Arc::clone(&lane.label)))
+        });
+        parked.collect()
     }
 
     /// The signals of a semaphore take effect in the order in which they were submitted.
@@ -325,27 +426,31 @@ impl<D: Device> Session<'_, D> {
 
     /// Puts a part of a batch into the graph, or says which circle it would close.
     fn enter(&mut self, stream: usize, lane: usize, steps: &[StepOf<D>]) -> Result<Node, Refusal> {
+        let collective = match steps.first() {
+            Some(Step::Collective(id)) => Some(id.in_session(self.id)?),
+            _ => None,
+        };
         let node = self.parked.graph.add();
         let mut entry = node;
-        if let Some(Step::Collective(id)) = steps.first() {
-            let at = id.in_session(self.id)?;
-            let Parked { graph, collectives, parcels } = &mut self.parked;
+        if let Some(at) = collective {
+            let Parked { graph, collectives, .. } = &mut self.parked;
             let collective = &mut collectives[at];
-            let is_member = |node: &Node| parcels.get(node).is_some_and(|it| it.stream == stream);
-            if collective.parcels.len() >= collective.members as usize
-                || collective.parcels.iter().any(is_member)
+            if collective.came.len() >= collective.members as usize
+                || collective.came.iter().any(|&(member, _)| member == stream)
             {
                 let members = collective.members;
                 graph.remove(node);
                 return Err(Refusal::NotAMember { members });
             }
-            entry = *collective.node.get_or_insert_with(|| graph.add());
+            entry = graph.add();
+            collective.node.get_or_insert_with(|| graph.add());
             collective.parcels.push(node);
+            collective.came.push((stream, node));
         }
         let (completer, gate) = match self.pool.create("parked batch") {
             Ok((completer, gate)) => (completer, gate.into_point()),
             Err(full) => {
-                self.forget(node);
+                self.forget(node, entry);
                 return Err(Refusal::NoFence(full));
             }
         };
@@ -357,8 +462,12 @@ impl<D: Device> Session<'_, D> {
         self.parked.parcels.insert(node, parcel);
         self.lanes[lane].parked.push_back(node);
         let mut circle = self.connect(node, entry, lane, steps);
-        if circle.is_ok() && entry != node {
-            circle = self.parked.graph.order(entry, node).map_err(|cycle| cycle.path);
+        if let Some(together) = collective.and_then(|at| self.parked.collectives[at].node) {
+            let graph = &mut self.parked.graph;
+            let mut order = |(before, after)| graph.order(before, after).map_err(|it| it.path);
+            circle = circle.and_then(|()| {
+                [(entry, together), (together, node)].into_iter().try_for_each(&mut order)
+            });
         }
         let Err(path) = circle else { return Ok(node) };
         let deadlock = self.tell(&path);
@@ -427,13 +536,14 @@ impl<D: Device> Session<'_, D> {
     fn take_back(&mut self, node: Node) {
         let Some(parcel) = self.parked.parcels.remove(&node) else { return };
         self.lanes[parcel.lane].parked.retain(|&other| other != node);
-        self.forget(node);
-        let _ = parcel.completer.complete(Err(fault_reason::ABANDONED));
+        self.forget(node, parcel.entry);
+        parcel.completer.complete(Err(fault_reason::ABANDONED));
     }
 
-    /// Takes a node out of everything. Those who wait for its signals want them again.
-    fn forget(&mut self, node: Node) {
+    /// Takes a parcel's nodes out of everything. Those who wait for its signals want them again.
+    fn forget(&mut self, node: Node, entry: Node) {
         for collective in &mut self.parked.collectives {
+            collective.came.retain(|&(_, member)| member != node);
             collective.parcels.retain(|&member| member != node);
             if collective.parcels.is_empty()
                 && let Some(node) = collective.node.take()
@@ -441,6 +551,7 @@ impl<D: Device> Session<'_, D> {
                 self.parked.graph.remove(node);
             }
         }
+        self.parked.graph.remove(entry);
         self.parked.graph.remove(node);
         let mut orphaned = false;
         for semaphore in &mut self.semaphores {
@@ -501,7 +612,7 @@ impl<D: Device> Session<'_, D> {
                 together.clone_from(before);
                 vec![head]
             }
-            Some(collective) if collective.parcels.len() < collective.members as usize => {
+            Some(collective) if collective.came.len() < collective.members as usize => {
                 return self.failed_waits(head).map(|why| (head, Some(why)));
             }
             Some(collective) => collective.parcels.clone(),
@@ -584,8 +695,8 @@ impl<D: Device> Session<'_, D> {
         let point = self.lanes[lane].point(self.id, axis, self.tracker.events(axis));
         // Set before the gate opens.
         let _ = parcel.late.real.set(point);
-        let _ = parcel.completer.complete(Ok(()));
-        self.unpromise(node);
+        parcel.completer.complete(Ok(()));
+        self.unpromise(node, parcel.entry);
         Ok(())
     }
 
@@ -603,7 +714,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// A parked batch has gone: what it promised is reached.
-    fn unpromise(&mut self, node: Node) {
+    fn unpromise(&mut self, node: Node, entry: Node) {
         for semaphore in &mut self.semaphores {
             semaphore.promised.retain(|&(_, promiser)| promiser != node);
             semaphore.wanted.retain(|&(_, waiter)| waiter != node);
@@ -616,6 +727,7 @@ impl<D: Device> Session<'_, D> {
                 self.parked.graph.remove(node);
             }
         }
+        self.parked.graph.remove(entry);
         self.parked.graph.remove(node);
     }
 
@@ -636,9 +748,9 @@ impl<D: Device> Session<'_, D> {
                     semaphore.broken = Some((value, Arc::clone(&abandoned)));
                 }
             }
-            self.forget(node);
+            self.forget(node, parcel.entry);
             let _ = parcel.late.why.set(Arc::clone(&abandoned));
-            let _ = parcel.completer.complete(Err(fault_reason::ABANDONED));
+            parcel.completer.complete(Err(fault_reason::ABANDONED));
             ended.get_or_insert(parcel.late);
         }
         // The queue fails in its turn too, after what it was given before.
@@ -669,7 +781,8 @@ impl<D: Device> Session<'_, D> {
     pub(super) fn waits_for_room(&self, late: &Late) -> Option<usize> {
         let parcel = self.parked.parcels.get(&late.node)?;
         let head = *self.lanes[parcel.lane].parked.front()?;
-        let full = self.lanes[parcel.lane].completed() < self.tracker.events(Self::axis(parcel.lane));
+        let full =
+            self.lanes[parcel.lane].completed() < self.tracker.events(Self::axis(parcel.lane));
         (self.is_ready(head) && full && self.has_come(head)).then_some(parcel.lane)
     }
 
@@ -677,7 +790,7 @@ impl<D: Device> Session<'_, D> {
     fn has_come(&self, node: Node) -> bool {
         self.collective_of(node).is_none_or(|at| {
             let collective = &self.parked.collectives[at];
-            collective.before.is_some() || collective.parcels.len() == collective.members as usize
+            collective.before.is_some() || collective.came.len() == collective.members as usize
         })
     }
 
@@ -733,17 +846,17 @@ impl<D: Device> Session<'_, D> {
             }
             if let Some(collective) = self.collective_of(at) {
                 let collective = &self.parked.collectives[collective];
-                if collective.parcels.len() < collective.members as usize {
+                if collective.came.len() < collective.members as usize {
                     path.push(format!(
                         "{name} waits for collective {}, which has {} of {} members",
                         collective.label,
-                        collective.parcels.len(),
+                        collective.came.len(),
                         collective.members
                     ));
                     return;
                 }
             }
-            let Some(before) = self.parked.graph.before(parcel.entry).next() else {
+            let Some(before) = self.first_before(at, parcel.entry) else {
                 let queue = &self.lanes[parcel.lane].label;
                 path.push(format!("{name} waits for room in queue {queue}"));
                 return;
@@ -751,6 +864,21 @@ impl<D: Device> Session<'_, D> {
             path.push(self.link(before, at));
             at = before;
         }
+    }
+
+    /// A parcel that a parcel waits for, alone or with its collective.
+    fn first_before(&self, node: Node, entry: Node) -> Option<Node> {
+        let graph = &self.parked.graph;
+        let members = self.collective_of(node).map(|at| &self.parked.collectives[at].parcels);
+        let members = members.into_iter().flatten().filter_map(|it| self.parked.parcels.get(it));
+        let mut entries = std::iter::once(entry).chain(members.map(|it| it.entry));
+        entries.find_map(|entry| graph.before(entry).next())
+    }
+
+    /// The parcel whose node it is, either one.
+    fn parcel_at(&self, node: Node) -> Option<&Parcel<D>> {
+        let parcels = &self.parked.parcels;
+        parcels.get(&node).or_else(|| parcels.values().find(|parcel| parcel.entry == node))
     }
 
     /// A circle in words.
@@ -763,7 +891,7 @@ impl<D: Device> Session<'_, D> {
     /// Why `after` waits for `before`.
     fn link(&self, before: Node, after: Node) -> String {
         let (first, second) = (self.name(before), self.name(after));
-        let parcels = (self.parked.parcels.get(&before), self.parked.parcels.get(&after));
+        let parcels = (self.parcel_at(before), self.parcel_at(after));
         let (Some(one), Some(other)) = parcels else {
             return format!("{second} waits for {first}");
         };
@@ -787,7 +915,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     fn name(&self, node: Node) -> String {
-        if let Some(parcel) = self.parked.parcels.get(&node) {
+        if let Some(parcel) = self.parcel_at(node) {
             let stream = &self.streams[parcel.stream].label;
             return format!("{} (stream {stream})", parcel.label);
         }
@@ -795,6 +923,25 @@ impl<D: Device> Session<'_, D> {
         match collectives.iter().find(|collective| collective.node == Some(node)) {
             Some(collective) => format!("collective {}", collective.label),
             None => "a batch".to_string(),
+        }
+    }
+}
+
+/// A step that was put in or changed until a batch's turn comes.
+enum Settled {
+    Inserted(usize),
+    Event(usize, EventId),
+}
+
+/// Makes `steps` what the caller gave.
+fn unsettle<C>(settled: Vec<Settled>, steps: &mut Vec<Step<C>>) {
+    for done in settled.into_iter().rev() {
+        match done {
+            Settled::Inserted(at) if at < steps.len() => drop(steps.remove(at)),
+            Settled::Event(at, event) if at < steps.len() => {
+                steps[at] = Step::Wait(WaitFor::Event(event));
+            }
+            _ => {}
         }
     }
 }
@@ -808,19 +955,24 @@ fn label_of<M, K>(steps: &[Step<Command<M, K>>]) -> &'static str {
     work.unwrap_or("a batch without commands")
 }
 
-/// Cuts a batch where it waits after it signalled: what is before the wait goes without it.
+/// Cuts a batch where it waits after it did something that others may wait for: what is before the
+/// wait goes without it. A signal waits too, for the signals that were promised before it.
+///
+/// What an event stands for ends with its part.
 fn split<C>(steps: &mut Vec<Step<C>>) -> Vec<Vec<Step<C>>> {
     let mut parts = vec![Vec::new()];
-    let mut signalled = false;
+    let (mut shown, mut recorded) = (false, false);
     for step in steps.drain(..) {
-        let waits = matches!(step, Step::Wait(_) | Step::Collective(_));
+        let waits = matches!(step, Step::Wait(_) | Step::Collective(_) | Step::Signal(..));
         let starts_one = matches!(step, Step::Collective(_));
+        let is_record = matches!(step, Step::Record(_));
         let part_has_some = parts.last().is_some_and(|part| !part.is_empty());
-        if part_has_some && (waits && signalled || starts_one) {
+        if part_has_some && (waits && shown || starts_one || recorded && !is_record) {
             parts.push(Vec::new());
-            signalled = false;
+            (shown, recorded) = (false, false);
         }
-        signalled |= matches!(step, Step::Signal(..) | Step::Record(_));
+        recorded |= is_record;
+        shown |= matches!(step, Step::Signal(..) | Step::Record(_) | Step::Collective(_));
         if let Some(part) = parts.last_mut() {
             part.push(step);
         }

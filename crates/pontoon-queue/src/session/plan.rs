@@ -80,7 +80,7 @@ impl<D: Device> Session<'_, D> {
                     Resolved::Nothing | Resolved::Open => {}
                 },
                 Step::Barrier(barrier) => self.plan_barrier(lane, at, barrier, plan, clock)?,
-                Step::Signal(semaphore, to) => self.may_signal(*semaphore, *to)?,
+                Step::Signal(semaphore, to) => self.may_signal(*semaphore, *to, &steps[..at])?,
                 Step::Record(event) => drop(event.in_session(self.id)?),
                 Step::Collective(_) => {}
             }
@@ -176,6 +176,7 @@ impl<D: Device> Session<'_, D> {
     /// What a wait waits for.
     pub(super) fn resolve(&self, wait: &WaitFor) -> Result<Resolved, Refusal> {
         match wait {
+            WaitFor::Nothing => Ok(Resolved::Nothing),
             WaitFor::Fence(fence) => self.resolve_fence(fence),
             WaitFor::Semaphore(semaphore, value) => self.resolve_semaphore(*semaphore, *value),
             WaitFor::Event(event) => {
@@ -211,9 +212,8 @@ impl<D: Device> Session<'_, D> {
 
     /// What is told of a command that lacks edges: the first of the fewest that would do.
     pub(super) fn missing(&self, plan: &Plan, later: Site) -> MissingEdge {
-        let of_edge = |need: &&Need| {
-            plan.reduced.first() == Some(&(need.epoch.axis, need.epoch.count()))
-        };
+        let of_edge =
+            |need: &&Need| plan.reduced.first() == Some(&(need.epoch.axis, need.epoch.count()));
         let need = plan.needs.iter().find(of_edge).unwrap_or(&plan.needs[0]);
         let kind = match (need.earlier, need.later) {
             (Mode::Write, Mode::Read) => HazardKind::ReadAfterWrite,
@@ -265,10 +265,7 @@ pub(super) fn touch<M: Memory>(access: &Access<M>) -> Touch {
 }
 
 /// Puts into `touches` what `command` touches, each with the size of its region.
-pub(super) fn touches_of<M: Memory, K>(
-    command: &Command<M, K>,
-    touches: &mut Vec<(Touch, u64)>,
-) {
+pub(super) fn touches_of<M: Memory, K>(command: &Command<M, K>, touches: &mut Vec<(Touch, u64)>) {
     touches.clear();
     let all = accesses(command).map(|access| (touch(access), access.memory.bytes() as u64));
     touches.extend(all);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use pontoon_hal::Access;
 use pontoon_queue::{
     Barrier, Batch, Buffer, CollectiveId, Completion, Edges, EventId, Fence, HostError,
-    Kind as QueueKind, Patience, QueueId, QueueSpec, Refused, Sealed, SemaphoreId, Session, StreamId,
-    Unrecorded,
+    Kind as QueueKind, Patience, QueueId, QueueSpec, Refused, Sealed, SemaphoreId, Session,
+    StreamId, Unrecorded,
 };
 
 use crate::{
@@ -55,7 +55,8 @@ impl<'d> Bench<'d> {
                     1 => Completion::InOrder,
                     lanes => Completion::Launch { lanes: lanes as u32 },
                 };
-                let spec = QueueSpec { kind: QueueKind::Compute, completion, credits: queue.credits };
+                let spec =
+                    QueueSpec { kind: QueueKind::Compute, completion, credits: queue.credits };
                 session.queue(&devices[queue.device], spec, "queue").unwrap()
             })
             .collect();
@@ -178,7 +179,8 @@ pub(crate) fn unordered(world: &World, graph: &Graph) -> Vec<(usize, usize)> {
     let mut pairs = Vec::new();
     for (second, node) in world.log.iter().enumerate() {
         for (first, earlier) in world.log[..second].iter().enumerate() {
-            let meet = node.touches.iter().any(|one| earlier.touches.iter().any(|it| it.conflicts(one)));
+            let meet =
+                node.touches.iter().any(|one| earlier.touches.iter().any(|it| it.conflicts(one)));
             if meet && !graph.leads(first, second) {
                 pairs.push((first, second));
             }

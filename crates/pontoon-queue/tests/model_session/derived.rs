@@ -29,11 +29,11 @@ pub(crate) fn are_enough(program: &Program, counts: &mut Counts) -> Result<(), S
                             continue;
                         }
                         Err(
-                        Refusal::Deadlock(_)
-                        | Refusal::TooLong { .. }
-                        | Refusal::Abandoned(_)
-                        | Refusal::Faulted(_),
-                    ) => counts.refused += 1,
+                            Refusal::Deadlock(_)
+                            | Refusal::TooLong { .. }
+                            | Refusal::Abandoned(_)
+                            | Refusal::Faulted(_),
+                        ) => counts.refused += 1,
                         Err(other) => return Err(format!("refused: {other}")),
                     }
                     break;
@@ -45,7 +45,10 @@ pub(crate) fn are_enough(program: &Program, counts: &mut Counts) -> Result<(), S
                 let fence = bench.fences[at].clone();
                 bench.world().run_all();
                 let was_given = fence.target().is_some();
-                let waited = bench.session.wait(&fence, pontoon_queue::Patience::within(std::time::Duration::from_nanos(1)));
+                let waited = bench.session.wait(
+                    &fence,
+                    pontoon_queue::Patience::within(std::time::Duration::from_nanos(1)),
+                );
                 if let (true, Err(error)) = (was_given, waited) {
                     return Err(format!("what is complete was waited for: {error}"));
                 }
@@ -287,7 +290,10 @@ fn none_is_implied(world: &crate::mock::World) -> Result<(), String> {
             let others = own.iter().copied().filter(|&other| other != edge);
             let mut before = others.chain(last[lane]).chain(host);
             if before.any(|other| graph.leads(edge, other)) {
-                return Err(format!("the wait for {:?} before {node:?} is implied", world.log[edge]));
+                return Err(format!(
+                    "the wait for {:?} before {node:?} is implied",
+                    world.log[edge]
+                ));
             }
         }
         last[lane] = Some(at);

@@ -12,6 +12,7 @@ mod mock;
 mod offline;
 mod program;
 mod spec;
+mod stuck;
 #[path = "../model_check/write.rs"]
 mod write;
 
@@ -82,5 +83,12 @@ fn each_derived_edge_is_needed_and_its_loss_is_told() {
 fn given_edges_are_refused_where_they_leave_something_unordered_and_nowhere_else() {
     let counts = judge("given", Kind::Given, given::are_judged);
     let seen = [counts.accepted, counts.refused, counts.hazards];
+    assert!(seen.iter().all(|&count| count > 0), "something never came up: {counts:?}");
+}
+
+#[test]
+fn circles_are_refused_and_everything_else_goes_on() {
+    let counts = judge("stuck", Kind::Stuck, stuck::is_told);
+    let seen = [counts.accepted, counts.refused, counts.parked, counts.circles];
     assert!(seen.iter().all(|&count| count > 0), "something never came up: {counts:?}");
 }

@@ -7,8 +7,9 @@ use std::{
 };
 
 use pontoon_hal::{
-    Access, AllocateError, Capabilities, Cause, Command, CommandOf, Device, Engine, Fault, FaultCell,
-    HostAccessError, Memory, Mode, OpenQueueError, Queue, QueueReport, RegionId, SubmitError,
+    Access, AllocateError, Capabilities, Cause, Command, CommandOf, Device, Engine, Fault,
+    FaultCell, HostAccessError, Memory, Mode, OpenQueueError, Queue, QueueReport, RegionId,
+    SubmitError,
 };
 use pontoon_signal::{
     Bound, Publisher, Rank, Seq, SignalTable, Slot, SlotId, TableShape, WaitError,
@@ -93,7 +94,12 @@ impl World {
     }
 
     /// Notes something that the host did.
-    pub(crate) fn host(&mut self, label: &'static str, touches: Vec<Touch>, waits: Vec<(usize, u64)>) {
+    pub(crate) fn host(
+        &mut self,
+        label: &'static str,
+        touches: Vec<Touch>,
+        waits: Vec<(usize, u64)>,
+    ) {
         let over = self.over();
         self.log.push(Node { lane: None, label, touches, waits, over });
     }
@@ -149,8 +155,7 @@ impl Device for Mock {
         let mut world = self.world();
         let at = world.lanes.len();
         let id = SlotId::new(0, at as u32);
-        let (publisher, slot) =
-            (world.table.publisher(id).unwrap(), world.table.slot(id).unwrap());
+        let (publisher, slot) = (world.table.publisher(id).unwrap(), world.table.slot(id).unwrap());
         let lane = Lane { slot: slot.clone(), publisher, given: Vec::new(), over: 0 };
         world.lanes.push(lane);
         let (world, depth) = (Arc::clone(&self.world), self.depth);
@@ -258,7 +263,11 @@ impl Queue for MockQueue {
 
 fn touch(access: &Access<Region>) -> Touch {
     let Range { start, end } = access.range;
-    Touch { buffer: access.memory.id.0 as usize, range: start..end, writes: access.mode == Mode::Write }
+    Touch {
+        buffer: access.memory.id.0 as usize,
+        range: start..end,
+        writes: access.mode == Mode::Write,
+    }
 }
 
 /// A label that says which command it is.

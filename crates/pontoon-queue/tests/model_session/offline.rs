@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use pontoon_queue::check::{
-    Access, Act, Buffer, BufferId, Command, Entry, HostWait, Mode, Queue, QueueId, Raise, Semaphore,
-    SemaphoreId, SemaphoreWait, Signal, ThreadId, Work,
+    Access, Act, Buffer, BufferId, Command, Entry, HostWait, Mode, Queue, QueueId, Raise,
+    Semaphore, SemaphoreId, SemaphoreWait, Signal, ThreadId, Work,
 };
 
 use crate::{

@@ -121,12 +121,18 @@ impl<'p> Spec<'p> {
                 }
                 Given::Streams(streams) => {
                     let queues = streams.iter().map(|&stream| self.program.streams[stream]);
-                    queues.flat_map(|at| self.lanes_of(at)).filter_map(|at| self.state.lanes[at]).collect()
+                    queues
+                        .flat_map(|at| self.lanes_of(at))
+                        .filter_map(|at| self.state.lanes[at])
+                        .collect()
                 }
                 Given::Device => {
                     let queues = 0..self.program.queues.len();
                     let queues = queues.filter(|&at| self.program.queues[at].device == device);
-                    queues.flat_map(|at| self.lanes_of(at)).filter_map(|at| self.state.lanes[at]).collect()
+                    queues
+                        .flat_map(|at| self.lanes_of(at))
+                        .filter_map(|at| self.state.lanes[at])
+                        .collect()
                 }
             };
             if !others.is_empty() {
@@ -167,12 +173,18 @@ impl<'p> Spec<'p> {
         self.state.signals[semaphore].push((value, host));
     }
 
-    fn touch(&mut self, node: usize, later: &'static str, touches: &[Touch]) -> Result<(), Unordered> {
+    fn touch(
+        &mut self,
+        node: usize,
+        later: &'static str,
+        touches: &[Touch],
+    ) -> Result<(), Unordered> {
         let mut earlier = Vec::new();
         for touch in touches {
-            let met = self.touches.iter().filter(|(at, _, other)| {
-                other.conflicts(touch) && !self.graph.leads(*at, node)
-            });
+            let met = self
+                .touches
+                .iter()
+                .filter(|(at, _, other)| other.conflicts(touch) && !self.graph.leads(*at, node));
             earlier.extend(met.map(|(_, label, other)| (*label, other.clone(), touch.clone())));
         }
         if !earlier.is_empty() {
