@@ -274,3 +274,46 @@ fn handles_of_another_session_are_refused_while_something_is_parked() {
     let record = submit(&mut session, stream, |batch| batch.record(event));
     assert!(matches!(record, Err(Refusal::Foreign(_))), "{record:?}");
 }
+
+#[test]
+fn who_waits_for_a_batch_that_waits_for_room_is_in_no_deadlock() {
+    let device = device(2);
+    let mut session = Session::check().with_patience(patience());
+    let spec = QueueSpec { credits: Some(3), ..QueueSpec::new(Kind::Compute) };
+    let queue = session.queue(&device, spec, "full").unwrap();
+    let full = session.stream_over(queue, "full").unwrap();
+    let [other] = streams(&mut session, &device);
+    let (gate, done) = (session.semaphore("gate"), session.semaphore("done"));
+    let slow = Kernel::new(|_| std::thread::sleep(Duration::from_millis(50)));
+    for _ in 0..2 {
+        session.launch(full, "slow", &slow, [], []).unwrap();
+    }
+    submit(&mut session, full, |batch| {
+        batch.wait_semaphore(gate, 1).launch("last", &nothing(), [], []).signal(done, 1)
+    })
+    .unwrap();
+    let waits = submit(&mut session, other, |batch| batch.wait_semaphore(done, 1)).unwrap();
+    // It has all that it waits for now, but for room.
+    session.signal(gate, 1).unwrap();
+    let _ = session.wait(&waits, patience()).unwrap();
+}
+
+#[test]
+fn a_credit_that_comes_when_there_is_room_is_waited_for() {
+    let device = device(1);
+    let mut session = Session::check().with_patience(patience());
+    let spec = QueueSpec { credits: Some(1), ..QueueSpec::new(Kind::Compute) };
+    let queue = session.queue(&device, spec, "small").unwrap();
+    let stream = session.stream_over(queue, "small").unwrap();
+    let (gate, x) = (session.semaphore("gate"), session.semaphore("x"));
+    let slow = Kernel::new(|_| std::thread::sleep(Duration::from_millis(50)));
+    submit(&mut session, stream, |batch| {
+        batch.wait_semaphore(gate, 1).launch("first", &slow, [], []);
+        batch.signal(x, 1).signal(x, 2).launch("second", &slow, [], [])
+    })
+    .unwrap();
+    // The second has the credit and waits for the first.
+    session.signal(gate, 1).unwrap();
+    session.launch(stream, "last", &nothing(), [], []).unwrap();
+    session.drain(stream, patience()).unwrap();
+}

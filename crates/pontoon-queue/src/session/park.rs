@@ -318,13 +318,24 @@ impl<D: Device> Session<'_, D> {
 
     /// Sees to it that one more batch may be under way on a lane.
     fn spend_credit(&mut self, lane: usize, unblocks: bool, room: Room) -> Result<(), Refusal> {
-        match self.lanes[lane].credit(u32::from(unblocks)) {
-            Ok(None) => Ok(()),
-            Ok(Some(until)) => {
-                let holds = self.lanes[lane].credits.unwrap_or(u32::MAX);
-                self.room_by(lane, until, holds, room)
-            }
-            Err(holds) => Err(self.no_credit(lane, holds, room)),
+        loop {
+            let holds = match self.lanes[lane].credit(u32::from(unblocks)) {
+                Ok(None) => return Ok(()),
+                Ok(Some(until)) => {
+                    let holds = self.lanes[lane].credits.unwrap_or(u32::MAX);
+                    return self.room_by(lane, until, holds, room);
+                }
+                Err(holds) => holds,
+            };
+            // What is parked may only wait for room, which comes by itself.
+            let (Room::Wait(_), Some(late)) = (room, self.last_parked(lane)) else {
+                return Err(self.no_credit(lane, holds, room));
+            };
+            let Some(full) = self.waits_for_room(&late) else {
+                return Err(self.no_credit(lane, holds, room));
+            };
+            self.room_by(full, self.lanes[full].completed() + 1, holds, room)?;
+            self.pump();
         }
     }
 
@@ -777,13 +788,26 @@ impl<D: Device> Session<'_, D> {
         }
     }
 
-    /// The lane whose room a parked batch waits for, if that is all it waits for.
+    /// A lane whose room a parked batch, or one that it waits for, needs and nothing else.
     pub(super) fn waits_for_room(&self, late: &Late) -> Option<usize> {
-        let parcel = self.parked.parcels.get(&late.node)?;
-        let head = *self.lanes[parcel.lane].parked.front()?;
-        let full =
-            self.lanes[parcel.lane].completed() < self.tracker.events(Self::axis(parcel.lane));
-        (self.is_ready(head) && full && self.has_come(head)).then_some(parcel.lane)
+        let (mut found, mut next) = (vec![late.node], 0);
+        while let Some(&node) = found.get(next) {
+            next += 1;
+            if let Some(parcel) = self.parked.parcels.get(&node) {
+                let lane = &self.lanes[parcel.lane];
+                let is_head = lane.parked.front() == Some(&node);
+                let full = lane.completed() < self.tracker.events(Self::axis(parcel.lane));
+                if is_head && full && self.is_ready(node) && self.has_come(node) {
+                    return Some(parcel.lane);
+                }
+            }
+            for before in self.parked.graph.before(node) {
+                if !found.contains(&before) {
+                    found.push(before);
+                }
+            }
+        }
+        None
     }
 
     /// Whether all members of its collective have come, if it is in one.
