@@ -6,6 +6,7 @@ use crate::{
     Counts,
     bench::{Bench, Given, order, unordered},
     mock::{Mock, Node, label},
+    offline,
     program::{Act, Program, SEMAPHORES, Step, Touch},
 };
 
@@ -32,6 +33,7 @@ pub(crate) fn are_enough(program: &Program, counts: &mut Counts) -> Result<(), S
                             Refusal::Deadlock(_)
                             | Refusal::TooLong { .. }
                             | Refusal::Abandoned(_)
+                            | Refusal::NotAMember { .. }
                             | Refusal::Faulted(_),
                         ) => counts.refused += 1,
                         Err(other) => return Err(format!("refused: {other}")),
@@ -77,7 +79,8 @@ pub(crate) fn are_enough(program: &Program, counts: &mut Counts) -> Result<(), S
         None => Ok(()),
         Some(&(first, second)) => {
             let (first, second) = (&world.log[first], &world.log[second]);
-            Err(format!("{first:?} and {second:?} are not ordered"))
+            let scenario = offline::of_log(&world);
+            Err(format!("{first:?} and {second:?} are not ordered\nin {scenario}"))
         }
     }
 }

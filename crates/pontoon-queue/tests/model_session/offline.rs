@@ -4,19 +4,20 @@
 use std::collections::BTreeMap;
 
 use pontoon_queue::check::{
-    Access, Act, Buffer, BufferId, Command, Entry, HostWait, Mode, Queue, QueueId, Raise,
+    self, Access, Act, Buffer, BufferId, Command, Entry, HostWait, Mode, Queue, QueueId, Raise,
     Semaphore, SemaphoreId, SemaphoreWait, Signal, ThreadId, Work,
 };
 
 use crate::{
     bench::Given,
+    mock::World,
     program::{BUFFERS, Program, SEMAPHORES, Touch},
     write,
 };
 
 #[derive(Clone)]
 pub(crate) struct Offline {
-    pub(crate) program: pontoon_queue::check::Program,
+    pub(crate) program: check::Program,
     device_of: Vec<usize>,
     lanes_of: Vec<Vec<usize>>,
     /// Of each lane, the semaphore of its last entry.
@@ -34,10 +35,9 @@ impl Offline {
         let lanes = || program.queues.iter().enumerate().flat_map(|(at, it)| vec![at; it.lanes]);
         let of_queue = |queue: usize| lanes().enumerate().filter(move |it| it.1 == queue);
         let device_of: Vec<_> = lanes().map(|queue| program.queues[queue].device).collect();
-        let buffers = BUFFERS.iter().map(|&size| Buffer { of: None, size: size as u64 }).collect();
         Self {
-            program: pontoon_queue::check::Program {
-                buffers,
+            program: check::Program {
+                buffers: buffers(),
                 queues: vec![Queue::default(); device_of.len()],
                 threads: 1,
                 ..Default::default()
@@ -138,6 +138,35 @@ impl Offline {
     fn act(&mut self, act: Act) {
         self.program.entries.push(Entry { thread: ThreadId(0), act });
     }
+}
+
+/// What devices were given, as a scenario.
+pub(crate) fn of_log(world: &World) -> String {
+    let mut program = check::Program { threads: 1, ..check::Program::default() };
+    program.buffers = buffers();
+    program.queues = vec![Queue::default(); world.lanes()];
+    for (own, node) in world.log.iter().enumerate() {
+        program.semaphores.push(Semaphore::default());
+        let waits = node.waits.iter().map(|&(lane, count)| wait(world.node(lane, count)));
+        let accesses = accesses(&node.touches);
+        let signals = vec![Signal { semaphore: SemaphoreId(own), raise: Raise::To(1) }];
+        let mut act = |act| program.entries.push(Entry { thread: ThreadId(0), act });
+        match node.lane {
+            Some(lane) => {
+                let work = Work { accesses, waits: waits.collect(), signals, ..Work::default() };
+                act(Act::Submit(QueueId(lane), Command::Work(work)));
+            }
+            None => {
+                act(Act::Wait(waits.map(HostWait::Semaphore).collect()));
+                act(Act::Access(accesses));
+            }
+        }
+    }
+    write::scenario(&program)
+}
+
+fn buffers() -> Vec<Buffer> {
+    BUFFERS.iter().map(|&size| Buffer { of: None, size: size as u64 }).collect()
 }
 
 fn wait(at: usize) -> SemaphoreWait {

@@ -149,7 +149,12 @@ fn step(kind: Kind, streams: usize) -> BoxedStrategy<Step> {
     let collective = (0..COLLECTIVES).prop_map(Step::Collective);
     match kind {
         Kind::Plain => work.boxed(),
-        Kind::Given | Kind::Tight => prop_oneof![
+        Kind::Tight => prop_oneof![
+            30 => step(Kind::Given, streams),
+            1 => collective,
+        ]
+        .boxed(),
+        Kind::Given => prop_oneof![
             10 => work,
             4 => wait,
             2 => event,
