@@ -6,7 +6,7 @@
 //!
 //! - `plan.rs` asks the tracker what a batch has to come after;
 //! - `place.rs` gives a batch to its device;
-//! - `park.rs` holds back what waits for a signal that nobody has submitted yet, and refuses circles;
+//! - `park/` holds back what waits for a signal that nobody has submitted yet, and refuses circles;
 //! - `host.rs` has the host's own accesses and waits;
 //! - `pending.rs` tells who waits for whom.
 

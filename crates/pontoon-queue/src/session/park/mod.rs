@@ -8,6 +8,9 @@
 //! batch in it. The graph of who waits for whom therefore has the parked batches only: while there
 //! are none, the check for a deadlock is one comparison.
 
+mod settle;
+mod tell;
+
 use std::{
     collections::{HashMap, VecDeque},
     fmt, mem,
@@ -15,6 +18,8 @@ use std::{
 };
 
 use pontoon_hal::{Command, Device, Queue, fault_reason};
+
+use settle::{split, unsettle};
 
 use super::{
     Abandoned, CollectiveId, EventId, Foreign, Refusal, Room, SemaphoreId, Session, plan::Resolved,
@@ -27,7 +32,7 @@ use crate::{
 };
 
 /// The parked batches.
-pub(super) struct Parked<D: Device> {
+pub(in crate::session) struct Parked<D: Device> {
     parcels: HashMap<Node, Parcel<D>>,
     graph: Acyclic,
     collectives: Vec<Collective>,
@@ -49,7 +54,7 @@ struct Parcel<D: Device> {
 /// A counter that batches wait for and signal. Its values are given out at submit, each to one
 /// position of one lane; devices never see it.
 #[derive(Debug)]
-pub(super) struct Semaphore {
+pub(in crate::session) struct Semaphore {
     label: Arc<str>,
     /// Values and the positions that signal them, growing.
     reached: Vec<(u64, Axis, u64)>,
@@ -105,7 +110,7 @@ impl<D: Device> Default for Parked<D> {
 }
 
 impl<D: Device> Parked<D> {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::session) fn is_empty(&self) -> bool {
         self.parcels.is_empty()
     }
 }
@@ -167,7 +172,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Whether something of `steps` waits for what nobody has submitted.
-    pub(super) fn is_held(&self, steps: &[StepOf<D>]) -> bool {
+    pub(in crate::session) fn is_held(&self, steps: &[StepOf<D>]) -> bool {
         steps.iter().any(|step| match step {
             Step::Wait(wait) => matches!(self.resolve(wait), Ok(Resolved::Open)),
             Step::Collective(_) => true,
@@ -176,7 +181,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Whether a parked batch waits for a signal of `steps`.
-    pub(super) fn unblocks(&self, steps: &[StepOf<D>]) -> bool {
+    pub(in crate::session) fn unblocks(&self, steps: &[StepOf<D>]) -> bool {
         !self.parked.is_empty()
             && steps.iter().any(|step| match step {
                 Step::Signal(semaphore, to) => {
@@ -188,7 +193,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Refuses a signal that would not make a semaphore grow, if it comes after `before`.
-    pub(super) fn may_signal(
+    pub(in crate::session) fn may_signal(
         &self,
         semaphore: SemaphoreId,
         to: u64,
@@ -206,7 +211,13 @@ impl<D: Device> Session<'_, D> {
         Ok(())
     }
 
-    pub(super) fn signalled(&mut self, semaphore: SemaphoreId, to: u64, axis: Axis, count: u64) {
+    pub(in crate::session) fn signalled(
+        &mut self,
+        semaphore: SemaphoreId,
+        to: u64,
+        axis: Axis,
+        count: u64,
+    ) {
         let it = &mut self.semaphores[semaphore.index as usize];
         // Of what the host knows only the highest value matters.
         let tracker = &self.tracker;
@@ -221,7 +232,7 @@ impl<D: Device> Session<'_, D> {
         it.wanted.retain(|&(value, _)| value > to);
     }
 
-    pub(super) fn resolve_semaphore(
+    pub(in crate::session) fn resolve_semaphore(
         &self,
         semaphore: SemaphoreId,
         value: u64,
@@ -246,7 +257,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Parks a batch, and gives its lane what can go on. On success `steps` are used up.
-    pub(super) fn park(
+    pub(in crate::session) fn park(
         &mut self,
         stream: usize,
         lane: usize,
@@ -337,78 +348,6 @@ impl<D: Device> Session<'_, D> {
             self.room_by(full, self.lanes[full].completed() + 1, holds, room)?;
             self.pump();
         }
-    }
-
-    /// Puts in what `steps` mean now, for it may mean something else when their turn comes: an event
-    /// what it was recorded for, a barrier what is parked before it.
-    fn settle(&self, lane: usize, steps: &mut Vec<StepOf<D>>) -> Result<Vec<Settled>, Refusal> {
-        steps.iter().try_for_each(|step| self.may_park(step))?;
-        let mut settled = Vec::new();
-        let mut at = 0;
-        if let Some(fence) = self.held_barrier(lane) {
-            steps.insert(0, Step::Wait(WaitFor::Fence(fence)));
-            settled.push(Settled::Inserted(0));
-        }
-        while at < steps.len() {
-            match &steps[at] {
-                &Step::Wait(WaitFor::Event(event)) => {
-                    let recorded = self.events[event.index as usize].recorded.clone();
-                    let stands_for = recorded.map_or(WaitFor::Nothing, WaitFor::Fence);
-                    steps[at] = Step::Wait(stands_for);
-                    settled.push(Settled::Event(at, event));
-                }
-                Step::Barrier(barrier) => {
-                    for fence in self.parked_before(lane, barrier) {
-                        steps.insert(at, Step::Wait(WaitFor::Fence(fence)));
-                        settled.push(Settled::Inserted(at));
-                        at += 1;
-                    }
-                }
-                _ => {}
-            }
-            at += 1;
-        }
-        Ok(settled)
-    }
-
-    /// Refuses what would be refused when its turn comes.
-    fn may_park(&self, step: &StepOf<D>) -> Result<(), Refusal> {
-        match step {
-            Step::Wait(wait) => {
-                self.resolve(wait)?;
-            }
-            Step::Record(event) => drop(event.in_session(self.id)?),
-            Step::Barrier(Barrier::Streams(streams)) => {
-                streams.iter().try_for_each(|stream| stream.in_session(self.id).map(drop))?;
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// The global barrier that a lane has to come after, if it is still parked on another.
-    fn held_barrier(&self, lane: usize) -> Option<Fence> {
-        let (held, fence) = self.devices[self.lanes[lane].device_at].held.as_ref()?;
-        let late = fence.gate()?;
-        let is_parked = late.real.get().is_none() && late.why.get().is_none();
-        (is_parked && *held != lane).then(|| fence.clone())
-    }
-
-    /// What is parked on the other lanes that a barrier names.
-    fn parked_before(&self, lane: usize, barrier: &Barrier) -> Vec<Fence> {
-        let of_barrier = |other: usize| match barrier {
-            Barrier::Device => self.lanes[other].device_at == self.lanes[lane].device_at,
-            Barrier::Streams(streams) => streams.iter().any(|stream| {
-                let queue = self.streams[stream.index as usize].queue;
-                self.queues[queue].lanes.contains(&other)
-            }),
-        };
-        let lanes = (0..self.lanes.len()).filter(|&other| other != lane && of_barrier(other));
-        let parked = lanes.filter_map(|other| {
-            let (lane, late) = (&self.lanes[other], self.last_parked(other)?);
-            Some(Fence::late(late, lane.device.rank(), Arc::clone(&lane.label)))
-        });
-        parked.collect()
     }
 
     /// The signals of a semaphore take effect in the order in which they were submitted.
@@ -598,7 +537,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Gives devices every parked batch that can go on.
-    pub(super) fn pump(&mut self) {
+    pub(in crate::session) fn pump(&mut self) {
         loop {
             let heads: Vec<_> =
                 self.lanes.iter().filter_map(|lane| lane.parked.front().copied()).collect();
@@ -772,24 +711,8 @@ impl<D: Device> Session<'_, D> {
         }
     }
 
-    /// Why a lane whose parked batches have all its credits takes no other.
-    pub(super) fn no_credit(&self, lane: usize, holds: u32, room: Room) -> Refusal {
-        let this = &self.lanes[lane];
-        match (room, this.parked.front()) {
-            (Room::Wait(_), Some(&head)) => {
-                let mut path = vec![format!(
-                    "the host waits for one of the {holds} credits of queue {}",
-                    this.label
-                )];
-                self.chain_of(head, &mut path);
-                Refusal::Deadlock(Deadlock { path })
-            }
-            _ => Refusal::Full { device: this.device.rank(), queue: this.label.clone(), holds },
-        }
-    }
-
     /// A lane whose room a parked batch, or one that it waits for, needs and nothing else.
-    pub(super) fn waits_for_room(&self, late: &Late) -> Option<usize> {
+    pub(in crate::session) fn waits_for_room(&self, late: &Late) -> Option<usize> {
         let (mut found, mut next) = (vec![late.node], 0);
         while let Some(&node) = found.get(next) {
             next += 1;
@@ -819,154 +742,9 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// The last batch that is parked on a lane.
-    pub(super) fn last_parked(&self, lane: usize) -> Option<Arc<Late>> {
+    pub(in crate::session) fn last_parked(&self, lane: usize) -> Option<Arc<Late>> {
         let last = self.lanes[lane].parked.back()?;
         Some(Arc::clone(&self.parked.parcels.get(last)?.late))
-    }
-
-    /// Why each parked batch is.
-    pub(super) fn parked_words(&self) -> Vec<String> {
-        let all = self.lanes.iter().flat_map(|lane| &lane.parked);
-        let words = all.map(|&node| {
-            let mut path = Vec::new();
-            self.chain_of(node, &mut path);
-            path.join(", ")
-        });
-        words.collect()
-    }
-
-    /// Why the host would wait for a parked batch for ever.
-    pub(super) fn host_deadlock(&self, late: &Late) -> Deadlock {
-        let name = self.name(late.node);
-        let mut path = vec![format!("the host waits for {name}")];
-        self.chain_of(late.node, &mut path);
-        Deadlock { path }
-    }
-
-    /// Who a parked batch waits for, down to what nobody but the host can do.
-    fn chain_of(&self, node: Node, path: &mut Vec<String>) {
-        let mut at = node;
-        let mut seen = Vec::new();
-        while !seen.contains(&at) {
-            seen.push(at);
-            let Some(parcel) = self.parked.parcels.get(&at) else { return };
-            let name = self.name(at);
-            let open = parcel.steps.iter().find_map(|step| match step {
-                Step::Wait(WaitFor::Semaphore(id, value)) => {
-                    let it = &self.semaphores[id.index as usize];
-                    it.wanted.contains(&(*value, at)).then(|| {
-                        format!(
-                            "{name} waits for semaphore {} to reach {value}, which nobody has \
-                             submitted a signal for and only the host could",
-                            it.label
-                        )
-                    })
-                }
-                _ => None,
-            });
-            if let Some(open) = open {
-                path.push(open);
-                return;
-            }
-            if let Some(collective) = self.collective_of(at) {
-                let collective = &self.parked.collectives[collective];
-                if collective.came.len() < collective.members as usize {
-                    path.push(format!(
-                        "{name} waits for collective {}, which has {} of {} members",
-                        collective.label,
-                        collective.came.len(),
-                        collective.members
-                    ));
-                    return;
-                }
-            }
-            let Some(before) = self.first_before(at, parcel.entry) else {
-                let queue = &self.lanes[parcel.lane].label;
-                path.push(format!("{name} waits for room in queue {queue}"));
-                return;
-            };
-            path.push(self.link(before, at));
-            at = before;
-        }
-    }
-
-    /// A parcel that a parcel waits for, alone or with its collective.
-    fn first_before(&self, node: Node, entry: Node) -> Option<Node> {
-        let graph = &self.parked.graph;
-        let members = self.collective_of(node).map(|at| &self.parked.collectives[at].parcels);
-        let members = members.into_iter().flatten().filter_map(|it| self.parked.parcels.get(it));
-        let mut entries = std::iter::once(entry).chain(members.map(|it| it.entry));
-        entries.find_map(|entry| graph.before(entry).next())
-    }
-
-    /// The parcel whose node it is, either one.
-    fn parcel_at(&self, node: Node) -> Option<&Parcel<D>> {
-        let parcels = &self.parked.parcels;
-        parcels.get(&node).or_else(|| parcels.values().find(|parcel| parcel.entry == node))
-    }
-
-    /// A circle in words.
-    fn tell(&self, path: &[Node]) -> Deadlock {
-        let pairs = path.iter().zip(path.iter().cycle().skip(1));
-        let links = pairs.map(|(&after, &before)| self.link(before, after));
-        Deadlock { path: links.collect() }
-    }
-
-    /// Why `after` waits for `before`.
-    fn link(&self, before: Node, after: Node) -> String {
-        let (first, second) = (self.name(before), self.name(after));
-        let parcels = (self.parcel_at(before), self.parcel_at(after));
-        let (Some(one), Some(other)) = parcels else {
-            return format!("{second} waits for {first}");
-        };
-        for semaphore in &self.semaphores {
-            let signals = |&&(_, node): &&(u64, Node)| node == before;
-            if let Some((value, _)) = semaphore.promised.iter().find(signals)
-                && before != after
-                && one.lane != other.lane
-            {
-                let label = &semaphore.label;
-                return format!(
-                    "{second} waits for semaphore {label}, which {first} signals {value}"
-                );
-            }
-        }
-        if one.lane == other.lane && before != after {
-            let queue = &self.lanes[one.lane].label;
-            return format!("{second} is behind {first} in queue {queue}");
-        }
-        format!("{second} waits for {first}")
-    }
-
-    fn name(&self, node: Node) -> String {
-        if let Some(parcel) = self.parcel_at(node) {
-            let stream = &self.streams[parcel.stream].label;
-            return format!("{} (stream {stream})", parcel.label);
-        }
-        let collectives = &self.parked.collectives;
-        match collectives.iter().find(|collective| collective.node == Some(node)) {
-            Some(collective) => format!("collective {}", collective.label),
-            None => "a batch".to_string(),
-        }
-    }
-}
-
-/// A step that was put in or changed until a batch's turn comes.
-enum Settled {
-    Inserted(usize),
-    Event(usize, EventId),
-}
-
-/// Makes `steps` what the caller gave.
-fn unsettle<C>(settled: Vec<Settled>, steps: &mut Vec<Step<C>>) {
-    for done in settled.into_iter().rev() {
-        match done {
-            Settled::Inserted(at) if at < steps.len() => drop(steps.remove(at)),
-            Settled::Event(at, event) if at < steps.len() => {
-                steps[at] = Step::Wait(WaitFor::Event(event));
-            }
-            _ => {}
-        }
     }
 }
 
@@ -977,29 +755,4 @@ fn label_of<M, K>(steps: &[Step<Command<M, K>>]) -> &'static str {
         _ => None,
     });
     work.unwrap_or("a batch without commands")
-}
-
-/// Cuts a batch where it waits after it did something that others may wait for: what is before the
-/// wait goes without it. A signal waits too, for the signals that were promised before it.
-///
-/// What an event stands for ends with its part.
-fn split<C>(steps: &mut Vec<Step<C>>) -> Vec<Vec<Step<C>>> {
-    let mut parts = vec![Vec::new()];
-    let (mut shown, mut recorded) = (false, false);
-    for step in steps.drain(..) {
-        let waits = matches!(step, Step::Wait(_) | Step::Collective(_) | Step::Signal(..));
-        let starts_one = matches!(step, Step::Collective(_));
-        let is_record = matches!(step, Step::Record(_));
-        let part_has_some = parts.last().is_some_and(|part| !part.is_empty());
-        if part_has_some && (waits && shown || starts_one || recorded && !is_record) {
-            parts.push(Vec::new());
-            (shown, recorded) = (false, false);
-        }
-        recorded |= is_record;
-        shown |= matches!(step, Step::Signal(..) | Step::Record(_) | Step::Collective(_));
-        if let Some(part) = parts.last_mut() {
-            part.push(step);
-        }
-    }
-    parts
 }
