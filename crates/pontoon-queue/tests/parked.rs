@@ -317,3 +317,31 @@ fn a_credit_that_comes_when_there_is_room_is_waited_for() {
     session.launch(stream, "last", &nothing(), [], []).unwrap();
     session.drain(stream, patience()).unwrap();
 }
+
+#[test]
+fn a_wait_is_for_the_first_signal_that_is_enough() {
+    let device = device(64);
+    let mut session = Session::check().with_patience(patience());
+    let signallers: [StreamId; 3] = streams(&mut session, &device);
+    let [reader] = streams(&mut session, &device);
+    let buffers = [0, 1, 2].map(|_| Buffer::<_, u32>::allocate(&device, 4).unwrap());
+    let x = session.semaphore("x");
+    for (value, (stream, own)) in (1..).zip(signallers.into_iter().zip(&buffers)) {
+        submit(&mut session, stream, |batch| {
+            batch.launch("add", &add(), [own.write(..)], []).signal(x, value)
+        })
+        .unwrap();
+    }
+    for (at, other) in [(0, 1), (1, 2)] {
+        let wait = |session: &mut Cpu<'_>, read: usize| {
+            submit(session, reader, |batch| {
+                batch.wait_semaphore(x, at as u64 + 1);
+                batch.launch("reads", &nothing(), [buffers[read].read(..)], [])
+            })
+        };
+        let refused = wait(&mut session, other).unwrap_err();
+        assert!(matches!(refused, Refusal::Missing(_)), "{refused}");
+        wait(&mut session, at).unwrap();
+    }
+    session.drain(reader, patience()).unwrap();
+}
