@@ -26,7 +26,8 @@ pub enum Sealed {}
 /// # let device = CpuDevice::open(Rank(0), CpuSpec::default())?;
 /// let mut session = Session::auto();
 /// let stream = session.stream(&device, Engine::Compute, "work")?;
-/// let (from, to) = (Buffer::<_, u32>::allocate(&device, 4)?, Buffer::allocate(&device, 4)?);
+/// let [from, to] = [0, 1].map(|_| Buffer::<_, u32>::allocate(&device, 4));
+/// let (from, to) = (from?, to?);
 /// let one = Kernel::new(|kernel| kernel.write::<u32>(0).fill(1));
 ///
 /// let mut batch = Batch::new();
