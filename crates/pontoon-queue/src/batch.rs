@@ -73,6 +73,8 @@ pub(crate) type StepOf<D> = Step<CommandOf<<D as Device>::Queue>>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum WaitFor {
+    /// An event that was never recorded.
+    Nothing,
     Fence(Fence),
     Semaphore(SemaphoreId, u64),
     Event(EventId),

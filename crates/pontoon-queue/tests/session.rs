@@ -150,6 +150,52 @@ fn a_wait_comes_before_its_signal() {
     assert_eq!(session.to_vec(&buffer).unwrap(), [10; 4]);
 }
 
+#[test]
+fn what_is_refused_does_not_depend_on_what_is_over() {
+    let device = device(0);
+    for over in [false, true] {
+        let mut session = Session::check().with_patience(patience());
+        let streams = ["a", "b", "c"].map(|label| compute(&mut session, &device, label));
+        let buffer = numbers(&device, 4);
+        let event = session.event("passed on");
+        let slow = double();
+        let first = session.launch(streams[0], "first", &slow, [buffer.write(..)], []).unwrap();
+        if over {
+            first.wait(Bound::within(Duration::from_secs(30))).unwrap();
+        }
+        let mut batch = session.batch();
+        let nothing = Kernel::new(|_| {});
+        batch.wait(&first).record(event).launch("other", &nothing, [], []);
+        session.submit(streams[1], batch.seal().unwrap()).unwrap();
+        let mut batch = session.batch();
+        batch.wait_event(event).launch("last", &nothing, [buffer.read(..)], []);
+        session.submit(streams[2], batch.seal().unwrap()).unwrap();
+        session.drain(streams[2], patience()).unwrap();
+    }
+}
+
+#[test]
+fn what_was_over_is_known_from_then_on() {
+    let device = device(0);
+    let mut session = Session::auto().with_patience(patience());
+    let [first, second, third] = ["a", "b", "c"].map(|at| compute(&mut session, &device, at));
+    let buffer = numbers(&device, 4);
+    let (add, nothing) = (add(), Kernel::new(|_| {}));
+    let added = session.launch(first, "add", &add, [buffer.write(..)], [1]).unwrap();
+    added.wait(Bound::within(Duration::from_secs(30))).unwrap();
+    for _ in 0..2 {
+        session.launch(second, "reads", &nothing, [buffer.read(..)], []).unwrap();
+    }
+    let counts = session.counts();
+    assert_eq!((counts.edges, counts.complete, counts.waits), (1, 1, 0), "{counts:?}");
+    // Nothing follows in its batch that could know it: so it is given to the device.
+    session.stream_wait(third, &added).unwrap();
+    session.launch(third, "reads", &nothing, [buffer.read(..)], []).unwrap();
+    let counts = session.counts();
+    assert_eq!((counts.edges, counts.complete, counts.waits), (2, 1, 1), "{counts:?}");
+    session.drain(third, patience()).unwrap();
+}
+
 fn circle(refused: Refusal) -> String {
     let Refusal::Deadlock(deadlock) = refused else { panic!("{refused}") };
     deadlock.to_string()

@@ -6,7 +6,7 @@
 //!
 //! - `plan.rs` asks the tracker what a batch has to come after;
 //! - `place.rs` gives a batch to its device;
-//! - `park.rs` holds back what waits for a signal that nobody has submitted yet, and refuses circles;
+//! - `park/` holds back what waits for a signal that nobody has submitted yet, and refuses circles;
 //! - `host.rs` has the host's own accesses and waits;
 //! - `policy.rs` recovers from failures, `reopen.rs` gives a lane a new queue for that;
 //! - `callback.rs` tells of completions, and ends the session;
@@ -195,6 +195,8 @@ struct DeviceState<'d, D> {
     device: &'d D,
     /// The last global barrier.
     barrier: Option<(Axis, u64)>,
+    /// The last global barrier that was parked, and on which lane.
+    held: Option<(usize, Fence)>,
 }
 
 struct QueueState {
@@ -388,7 +390,7 @@ impl<'d, D: Device> Session<'d, D> {
     fn device_at(&mut self, device: &'d D) -> usize {
         let known = self.devices.iter().position(|known| std::ptr::eq(known.device, device));
         known.unwrap_or_else(|| {
-            self.devices.push(DeviceState { device, barrier: None });
+            self.devices.push(DeviceState { device, barrier: None, held: None });
             self.devices.len() - 1
         })
     }
@@ -577,14 +579,17 @@ impl<'d, D: Device> Session<'d, D> {
         if let Some(abandoned) = abandoned {
             return Err(Refusal::Abandoned(Arc::clone(abandoned)));
         }
-        let queue = &mut self.queues[*queue];
-        let lane = queue.lanes[queue.turn % queue.lanes.len()];
-        queue.turn = (queue.turn + 1) % queue.lanes.len();
-        if self.parked.is_empty() && !self.is_held(steps) {
-            self.place(lane, steps, &[], room)
+        let at = *queue;
+        let QueueState { lanes, turn } = &self.queues[at];
+        let (lane, count) = (lanes[*turn], lanes.len());
+        let fence = if self.parked.is_empty() && !self.is_held(steps) {
+            self.place(lane, steps, &[], room)?
         } else {
-            self.park(stream, lane, steps, room)
-        }
+            self.park(stream, lane, steps, room)?
+        };
+        // What was refused has had no turn.
+        self.queues[at].turn = (self.queues[at].turn + 1) % count;
+        Ok(fence)
     }
 
     /// What a stream was given before and failed is recovered before it is given more.

@@ -83,7 +83,7 @@ impl<D: Device> Session<'_, D> {
                     Resolved::Nothing | Resolved::Open => {}
                 },
                 Step::Barrier(barrier) => self.plan_barrier(lane, at, barrier, plan, clock)?,
-                Step::Signal(semaphore, to) => self.may_signal(*semaphore, *to)?,
+                Step::Signal(semaphore, to) => self.may_signal(*semaphore, *to, &steps[..at])?,
                 Step::Record(event) => drop(event.in_session(self.id)?),
                 Step::Collective(_) => {}
             }
@@ -182,6 +182,7 @@ impl<D: Device> Session<'_, D> {
     /// What a wait waits for.
     pub(super) fn resolve(&self, wait: &WaitFor) -> Result<Resolved, Refusal> {
         match wait {
+            WaitFor::Nothing => Ok(Resolved::Nothing),
             WaitFor::Fence(fence) => self.resolve_fence(fence),
             WaitFor::Semaphore(semaphore, value) => self.resolve_semaphore(*semaphore, *value),
             WaitFor::Event(event) => {

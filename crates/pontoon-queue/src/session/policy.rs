@@ -105,8 +105,8 @@ impl<D: Device> Session<'_, D> {
         let mut steps = self.spare.pop().unwrap_or_default();
         steps.extend(batch.steps.iter().cloned());
         // An event stands for now, in every attempt.
-        self.meet_events(&mut steps)?;
-        steps.retain(|step| !matches!(step, Step::Wait(WaitFor::Event(_))));
+        self.settle_steps(lane, &mut steps)?;
+        steps.retain(|step| !matches!(step, Step::Wait(WaitFor::Nothing)));
         let policy = match &batch.on_failure {
             OnFailure::Rollback(ranges) => {
                 let snapshots = self.snapshots_of(lane, ranges)?;

@@ -47,7 +47,7 @@ impl Cell {
 
     /// Brings the byte to `domain`, which is about to use it, and notes what that takes.
     pub(super) fn bring_to(&mut self, domain: Domain, writes: bool, needs: &mut Maintenance) {
-        if self.writer.is_some() && self.home != domain {
+        if self.writer.is_some() && (self.home != domain || domain.is_shared()) {
             if self.dirty {
                 needs.flush |= self.home.bit();
                 needs.asked += 1;
@@ -55,7 +55,7 @@ impl Cell {
             } else {
                 needs.elided += 1;
             }
-            if self.seen_by & domain.bit() == 0 {
+            if self.seen_by & domain.bit() == 0 || domain.is_shared() {
                 needs.invalidate = true;
                 needs.asked += 1;
                 self.seen_by |= domain.bit();

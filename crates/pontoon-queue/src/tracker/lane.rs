@@ -16,9 +16,9 @@ pub(super) struct Lane {
     /// What its next event knows, but for what the host knows since `host_version`.
     pub(super) clock: Clock,
     pub(super) host_version: u64,
-    history: VecDeque<(u64, Clock)>,
+    pub(super) history: VecDeque<(u64, Clock)>,
     /// Clocks to be filled again.
-    spare: Vec<Clock>,
+    pub(super) spare: Vec<Clock>,
 }
 
 impl Lane {

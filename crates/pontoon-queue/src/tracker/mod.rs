@@ -12,6 +12,8 @@
 mod cell;
 mod lane;
 mod need;
+#[cfg(test)]
+mod tests;
 mod write_off;
 
 use std::{
@@ -43,6 +45,11 @@ impl Domain {
     /// The domain of a session's device number `at`.
     pub(crate) fn of_device(at: usize) -> Self {
         Self(u8::try_from(at + 1).unwrap_or(Self::LAST).min(Self::LAST))
+    }
+
+    /// Whether devices with different caches may have it.
+    fn is_shared(self) -> bool {
+        self.0 == Self::LAST
     }
 
     fn bit(self) -> u64 {

@@ -104,7 +104,7 @@ impl<D: Device> Session<'_, D> {
         let mut reasons: Vec<_> = waits.collect();
         if let Some(at) = self.collective_of(node).filter(|_| !self.has_come(node)) {
             let collective = &self.parked.collectives[at];
-            let (present, members) = (collective.parcels.len(), collective.members);
+            let (present, members) = (collective.came.len(), collective.members);
             let collective = Arc::clone(&collective.label);
             reasons.push(Reason::Collective { collective, present, members });
         }
@@ -137,7 +137,7 @@ impl<D: Device> Session<'_, D> {
                 Some(Reason::Semaphore { semaphore, wanted, reached, promised_by })
             }
             WaitFor::Fence(fence) => Some(Reason::Fence { of: number(fence.gate()?.node)? }),
-            WaitFor::Event(_) => None,
+            WaitFor::Event(_) | WaitFor::Nothing => None,
         }
     }
 }

@@ -9,6 +9,8 @@
 //! are none, the check for a deadlock is one comparison.
 
 mod held;
+mod settle;
+mod tell;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,20 +21,22 @@ use std::{
 
 use pontoon_hal::{Command, Device, Queue, fault_reason};
 
+use settle::{split, unsettle};
+
 use super::{
-    Abandoned, CollectiveId, Foreign, Refusal, Room, SemaphoreId, Session, plan::Resolved,
+    Abandoned, CollectiveId, EventId, Foreign, Refusal, Room, SemaphoreId, Session, plan::Resolved,
 };
 use crate::{
     Axis, Completer, Fence,
     acyclic::{Acyclic, Node},
-    batch::{Step, StepOf, WaitFor},
+    batch::{Barrier, Step, StepOf, WaitFor},
     fence::Late,
 };
 
 pub use held::{Held, Reason};
 
 /// The parked batches.
-pub(super) struct Parked<D: Device> {
+pub(in crate::session) struct Parked<D: Device> {
     parcels: HashMap<Node, Parcel<D>>,
     graph: Acyclic,
     collectives: Vec<Collective>,
@@ -47,14 +51,15 @@ struct Parcel<D: Device> {
     completer: Completer,
     label: &'static str,
     site: &'static Location<'static>,
-    /// The node that waits for what it waits for: its own, or its collective's.
+    /// The node that waits for what it waits for: its own, or, of a member of a collective, one that
+    /// the collective's node waits for, which its own waits for.
     entry: Node,
 }
 
 /// A counter that batches wait for and signal. Its values are given out at submit, each to one
 /// position of one lane; devices never see it.
 #[derive(Debug)]
-pub(super) struct Semaphore {
+pub(in crate::session) struct Semaphore {
     label: Arc<str>,
     /// Values and the positions that signal them, growing.
     reached: Vec<(u64, Axis, u64)>,
@@ -73,6 +78,9 @@ struct Collective {
     label: Arc<str>,
     members: u32,
     node: Option<Node>,
+    /// The streams of the members that have come, and were not given up.
+    came: Vec<(usize, Node)>,
+    /// Those of the members that are still parked.
     parcels: Vec<Node>,
     /// What its members come after, once all of them have come.
     before: Option<Vec<(Axis, u64)>>,
@@ -107,7 +115,7 @@ impl<D: Device> Default for Parked<D> {
 }
 
 impl<D: Device> Parked<D> {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::session) fn is_empty(&self) -> bool {
         self.parcels.is_empty()
     }
 }
@@ -133,7 +141,7 @@ impl<D: Device> Session<'_, D> {
     ///
     /// [`Refusal::NotGrowing`], [`Refusal::Foreign`].
     pub fn signal(&mut self, semaphore: SemaphoreId, value: u64) -> Result<(), Refusal> {
-        self.may_signal(semaphore, value)?;
+        self.may_signal(semaphore, value, &[])?;
         // What parked batches promised is less, and has to come first.
         let at = &self.semaphores[semaphore.index as usize];
         if let Some(&(promised, _)) = at.promised.back() {
@@ -162,14 +170,14 @@ impl<D: Device> Session<'_, D> {
     /// Makes a collective of `members` batches, one each of different streams, which start together.
     pub fn collective(&mut self, label: &str, members: u32) -> CollectiveId {
         let label = Arc::from(label);
-        let collective =
-            Collective { label, members, node: None, parcels: Vec::new(), before: None };
+        let (came, parcels) = (Vec::new(), Vec::new());
+        let collective = Collective { label, members, node: None, came, parcels, before: None };
         self.parked.collectives.push(collective);
         CollectiveId::new(self.id, self.parked.collectives.len() - 1)
     }
 
     /// Whether something of `steps` waits for what nobody has submitted.
-    pub(super) fn is_held(&self, steps: &[StepOf<D>]) -> bool {
+    pub(in crate::session) fn is_held(&self, steps: &[StepOf<D>]) -> bool {
         steps.iter().any(|step| match step {
             Step::Wait(wait) => matches!(self.resolve(wait), Ok(Resolved::Open)),
             Step::Collective(_) => true,
@@ -178,7 +186,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Whether a parked batch waits for a signal of `steps`.
-    pub(super) fn unblocks(&self, steps: &[StepOf<D>]) -> bool {
+    pub(in crate::session) fn unblocks(&self, steps: &[StepOf<D>]) -> bool {
         !self.parked.is_empty()
             && steps.iter().any(|step| match step {
                 Step::Signal(semaphore, to) => {
@@ -189,17 +197,32 @@ impl<D: Device> Session<'_, D> {
             })
     }
 
-    pub(super) fn may_signal(&self, semaphore: SemaphoreId, to: u64) -> Result<(), Refusal> {
+    /// Refuses a signal that would not make a semaphore grow, if it comes after `before`.
+    pub(in crate::session) fn may_signal(
+        &self,
+        semaphore: SemaphoreId,
+        to: u64,
+        before: &[StepOf<D>],
+    ) -> Result<(), Refusal> {
         let it = &self.semaphores[semaphore.in_session(self.id)?];
-        let reached = it.reached.last().map_or(0, |&(value, ..)| value);
-        if to <= reached {
-            let semaphore = Arc::clone(&it.label);
-            return Err(Refusal::NotGrowing { semaphore, at: reached, to });
+        let own = before.iter().rev().find_map(|step| match step {
+            Step::Signal(other, value) if *other == semaphore => Some(*value),
+            _ => None,
+        });
+        let at = own.unwrap_or_else(|| it.reached.last().map_or(0, |&(value, ..)| value));
+        if to <= at {
+            return Err(Refusal::NotGrowing { semaphore: Arc::clone(&it.label), at, to });
         }
         Ok(())
     }
 
-    pub(super) fn signalled(&mut self, semaphore: SemaphoreId, to: u64, axis: Axis, count: u64) {
+    pub(in crate::session) fn signalled(
+        &mut self,
+        semaphore: SemaphoreId,
+        to: u64,
+        axis: Axis,
+        count: u64,
+    ) {
         let it = &mut self.semaphores[semaphore.index as usize];
         // Of what the host knows only the highest value matters.
         let tracker = &self.tracker;
@@ -210,9 +233,11 @@ impl<D: Device> Session<'_, D> {
         it.reached.drain(..known);
         it.reached.push((to, axis, count));
         it.last = it.last.max(to);
+        // What later signals are for.
+        it.wanted.retain(|&(value, _)| value > to);
     }
 
-    pub(super) fn resolve_semaphore(
+    pub(in crate::session) fn resolve_semaphore(
         &self,
         semaphore: SemaphoreId,
         value: u64,
@@ -237,14 +262,28 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Parks a batch, and gives its lane what can go on. On success `steps` are used up.
-    pub(super) fn park(
+    pub(in crate::session) fn park(
         &mut self,
         stream: usize,
         lane: usize,
         steps: &mut Vec<StepOf<D>>,
         room: Room,
     ) -> Result<Fence, Refusal> {
-        self.meet_events(steps)?;
+        let settled = self.settle_steps(lane, steps)?;
+        let parked = self.park_settled(stream, lane, steps, room);
+        if parked.is_err() {
+            unsettle(settled, steps);
+        }
+        parked
+    }
+
+    fn park_settled(
+        &mut self,
+        stream: usize,
+        lane: usize,
+        steps: &mut Vec<StepOf<D>>,
+        room: Room,
+    ) -> Result<Fence, Refusal> {
         self.promises_grow(steps)?;
         let held = !self.lanes[lane].parked.is_empty() || self.is_held(steps);
         let held = held || self.promised_before(steps);
@@ -252,10 +291,7 @@ impl<D: Device> Session<'_, D> {
             // It waits for nothing that is parked, so it is in no circle.
             return self.place(lane, steps, &[], room);
         }
-        let spare = u32::from(self.unblocks(steps));
-        if let Err(holds) = self.lanes[lane].credit(spare) {
-            return Err(self.no_credit(lane, holds, room));
-        }
+        self.spend_credit(lane, self.unblocks(steps), room)?;
         let parts = split(steps);
         let mut parked = Vec::with_capacity(parts.len());
         for part in &parts {
@@ -275,6 +311,10 @@ impl<D: Device> Session<'_, D> {
             let Some(parcel) = self.parked.parcels.get_mut(node) else { continue };
             // An event stands for it from now on, not from when it is given to its device.
             let fence = Fence::late(Arc::clone(&parcel.late), device, Arc::clone(&label));
+            if part.iter().any(|step| matches!(step, Step::Barrier(Barrier::Device))) {
+                let device = self.lanes[lane].device_at;
+                self.devices[device].held = Some((lane, fence.clone()));
+            }
             part.retain(|step| match step {
                 Step::Record(event) => {
                     self.events[event.index as usize].recorded = Some(fence.clone());
@@ -294,18 +334,27 @@ impl<D: Device> Session<'_, D> {
         }
     }
 
-    /// An event stands for what it was recorded for when the batch is submitted, not later.
-    pub(super) fn meet_events(&self, steps: &mut [StepOf<D>]) -> Result<(), Refusal> {
-        for step in steps {
-            if let Step::Wait(wait @ WaitFor::Event(_)) = step {
-                self.resolve(wait)?;
-                let WaitFor::Event(event) = wait else { continue };
-                if let Some(fence) = &self.events[event.index as usize].recorded {
-                    *wait = WaitFor::Fence(fence.clone());
+    /// Sees to it that one more batch may be under way on a lane.
+    fn spend_credit(&mut self, lane: usize, unblocks: bool, room: Room) -> Result<(), Refusal> {
+        loop {
+            let holds = match self.lanes[lane].credit(u32::from(unblocks)) {
+                Ok(None) => return Ok(()),
+                Ok(Some(until)) => {
+                    let holds = self.lanes[lane].credits.unwrap_or(u32::MAX);
+                    return self.room_by(lane, until, holds, room);
                 }
-            }
+                Err(holds) => holds,
+            };
+            // What is parked may only wait for room, which comes by itself.
+            let (Room::Wait(_), Some(late)) = (room, self.last_parked(lane)) else {
+                return Err(self.no_credit(lane, holds, room));
+            };
+            let Some(full) = self.waits_for_room(&late) else {
+                return Err(self.no_credit(lane, holds, room));
+            };
+            self.room_by(full, self.lanes[full].completed() + 1, holds, room)?;
+            self.pump();
         }
-        Ok(())
     }
 
     /// The signals of a semaphore take effect in the order in which they were submitted.
@@ -334,27 +383,31 @@ impl<D: Device> Session<'_, D> {
 
     /// Puts a part of a batch into the graph, or says which circle it would close.
     fn enter(&mut self, stream: usize, lane: usize, steps: &[StepOf<D>]) -> Result<Node, Refusal> {
+        let collective = match steps.first() {
+            Some(Step::Collective(id)) => Some(id.in_session(self.id)?),
+            _ => None,
+        };
         let node = self.parked.graph.add();
         let mut entry = node;
-        if let Some(Step::Collective(id)) = steps.first() {
-            let at = id.in_session(self.id)?;
-            let Parked { graph, collectives, parcels } = &mut self.parked;
+        if let Some(at) = collective {
+            let Parked { graph, collectives, .. } = &mut self.parked;
             let collective = &mut collectives[at];
-            let is_member = |node: &Node| parcels.get(node).is_some_and(|it| it.stream == stream);
-            if collective.parcels.len() >= collective.members as usize
-                || collective.parcels.iter().any(is_member)
+            if collective.came.len() >= collective.members as usize
+                || collective.came.iter().any(|&(member, _)| member == stream)
             {
                 let members = collective.members;
                 graph.remove(node);
                 return Err(Refusal::NotAMember { members });
             }
-            entry = *collective.node.get_or_insert_with(|| graph.add());
+            entry = graph.add();
+            collective.node.get_or_insert_with(|| graph.add());
             collective.parcels.push(node);
+            collective.came.push((stream, node));
         }
         let (completer, gate) = match self.pool.create("parked batch") {
             Ok((completer, gate)) => (completer, gate.into_point()),
             Err(full) => {
-                self.forget(node);
+                self.forget(node, entry);
                 return Err(Refusal::NoFence(full));
             }
         };
@@ -367,8 +420,12 @@ impl<D: Device> Session<'_, D> {
         self.parked.parcels.insert(node, parcel);
         self.lanes[lane].parked.push_back(node);
         let mut circle = self.connect(node, entry, lane, steps);
-        if circle.is_ok() && entry != node {
-            circle = self.parked.graph.order(entry, node).map_err(|cycle| cycle.path);
+        if let Some(together) = collective.and_then(|at| self.parked.collectives[at].node) {
+            let graph = &mut self.parked.graph;
+            let mut order = |(before, after)| graph.order(before, after).map_err(|it| it.path);
+            circle = circle.and_then(|()| {
+                [(entry, together), (together, node)].into_iter().try_for_each(&mut order)
+            });
         }
         let Err(path) = circle else { return Ok(node) };
         let deadlock = self.tell(&path);
@@ -437,13 +494,14 @@ impl<D: Device> Session<'_, D> {
     fn take_back(&mut self, node: Node) {
         let Some(parcel) = self.parked.parcels.remove(&node) else { return };
         self.lanes[parcel.lane].parked.retain(|&other| other != node);
-        self.forget(node);
+        self.forget(node, parcel.entry);
         parcel.completer.complete(Err(fault_reason::ABANDONED));
     }
 
-    /// Takes a node out of everything. Those who wait for its signals want them again.
-    fn forget(&mut self, node: Node) {
+    /// Takes a parcel's nodes out of everything. Those who wait for its signals want them again.
+    fn forget(&mut self, node: Node, entry: Node) {
         for collective in &mut self.parked.collectives {
+            collective.came.retain(|&(_, member)| member != node);
             collective.parcels.retain(|&member| member != node);
             if collective.parcels.is_empty()
                 && let Some(node) = collective.node.take()
@@ -451,6 +509,7 @@ impl<D: Device> Session<'_, D> {
                 self.parked.graph.remove(node);
             }
         }
+        self.parked.graph.remove(entry);
         self.parked.graph.remove(node);
         let mut orphaned = false;
         for semaphore in &mut self.semaphores {
@@ -470,7 +529,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Finds anew who waits for a value that nobody promises.
-    pub(super) fn want_again(&mut self) {
+    pub(in crate::session) fn want_again(&mut self) {
         for (&node, parcel) in &self.parked.parcels {
             for step in &parcel.steps {
                 let Step::Wait(WaitFor::Semaphore(id, value)) = step else { continue };
@@ -486,7 +545,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Gives devices every parked batch that can go on.
-    pub(super) fn pump(&mut self) {
+    pub(in crate::session) fn pump(&mut self) {
         loop {
             let heads: Vec<_> =
                 self.lanes.iter().filter_map(|lane| lane.parked.front().copied()).collect();
@@ -510,7 +569,7 @@ impl<D: Device> Session<'_, D> {
                 together.clone_from(before);
                 vec![head]
             }
-            Some(collective) if collective.parcels.len() < collective.members as usize => {
+            Some(collective) if collective.came.len() < collective.members as usize => {
                 return self.failed_waits(head).map(|why| (head, Some(why)));
             }
             Some(collective) => collective.parcels.clone(),
@@ -599,12 +658,12 @@ impl<D: Device> Session<'_, D> {
         let _ = parcel.late.real.set(point);
         parcel.completer.complete(Ok(()));
         self.traced_parked("released", lane, parcel.label);
-        self.unpromise(node);
+        self.unpromise(node, parcel.entry);
         Ok(())
     }
 
     /// Gives a lane steps that have their credit, and lets nothing else go on.
-    pub(super) fn place_parked(
+    pub(in crate::session) fn place_parked(
         &mut self,
         lane: usize,
         steps: &mut Vec<StepOf<D>>,
@@ -618,7 +677,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// A parked batch has gone: what it promised is reached.
-    fn unpromise(&mut self, node: Node) {
+    fn unpromise(&mut self, node: Node, entry: Node) {
         for semaphore in &mut self.semaphores {
             semaphore.promised.retain(|&(_, promiser)| promiser != node);
             semaphore.wanted.retain(|&(_, waiter)| waiter != node);
@@ -631,11 +690,12 @@ impl<D: Device> Session<'_, D> {
                 self.parked.graph.remove(node);
             }
         }
+        self.parked.graph.remove(entry);
         self.parked.graph.remove(node);
     }
 
     /// A parked batch will never run: neither will what its lane was given after it.
-    pub(super) fn give_up(&mut self, node: Node, why: Refusal) {
+    pub(in crate::session) fn give_up(&mut self, node: Node, why: Refusal) {
         let Some(parcel) = self.parked.parcels.get(&node) else { return };
         let (lane, stream) = (parcel.lane, parcel.stream);
         self.dump_refusal(&why);
@@ -652,7 +712,7 @@ impl<D: Device> Session<'_, D> {
                     semaphore.broken = Some((value, Arc::clone(&abandoned)));
                 }
             }
-            self.forget(node);
+            self.forget(node, parcel.entry);
             self.traced_parked("given up", lane, parcel.label);
             let _ = parcel.late.why.set(Arc::clone(&abandoned));
             parcel.completer.complete(Err(fault_reason::ABANDONED));
@@ -668,7 +728,7 @@ impl<D: Device> Session<'_, D> {
 
     /// Takes back the signals that a lane was to make after its first `completed` events: who waits
     /// for them waits for them to be submitted again.
-    pub(super) fn take_back_signals(&mut self, lane: usize, completed: u64) {
+    pub(in crate::session) fn take_back_signals(&mut self, lane: usize, completed: u64) {
         for semaphore in &mut self.semaphores {
             let before = semaphore.reached.len();
             semaphore
@@ -684,13 +744,13 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Whether a signal would be refused because the semaphore has got there by others.
-    pub(super) fn is_signalled(&self, semaphore: SemaphoreId, value: u64) -> bool {
+    pub(in crate::session) fn is_signalled(&self, semaphore: SemaphoreId, value: u64) -> bool {
         let it = self.semaphores.get(semaphore.index as usize);
         it.is_some_and(|it| it.reached.last().is_some_and(|&(reached, ..)| reached >= value))
     }
 
     /// Nothing parked will ever run: its session ends.
-    pub(super) fn end_parked(&mut self) {
+    pub(in crate::session) fn end_parked(&mut self) {
         for (_, parcel) in self.parked.parcels.drain() {
             let stream = Arc::clone(&self.streams[parcel.stream].label);
             let _ = parcel.late.why.set(Arc::new(Abandoned { stream, why: Refusal::SessionEnded }));
@@ -698,143 +758,40 @@ impl<D: Device> Session<'_, D> {
         }
     }
 
-    /// Why a lane whose parked batches have all its credits takes no other.
-    pub(super) fn no_credit(&self, lane: usize, holds: u32, room: Room) -> Refusal {
-        let this = &self.lanes[lane];
-        match (room, this.parked.front()) {
-            (Room::Wait(_), Some(&head)) => {
-                let mut path = vec![format!(
-                    "the host waits for one of the {holds} credits of queue {}",
-                    this.label
-                )];
-                self.chain_of(head, &mut path);
-                Refusal::Deadlock(Deadlock { path })
+    /// A lane whose room a parked batch, or one that it waits for, needs and nothing else.
+    pub(in crate::session) fn waits_for_room(&self, late: &Late) -> Option<usize> {
+        let (mut found, mut next) = (vec![late.node], 0);
+        while let Some(&node) = found.get(next) {
+            next += 1;
+            if let Some(parcel) = self.parked.parcels.get(&node) {
+                let lane = &self.lanes[parcel.lane];
+                let is_head = lane.parked.front() == Some(&node);
+                let full = lane.completed() < self.tracker.events(Self::axis(parcel.lane));
+                if is_head && full && self.is_ready(node) && self.has_come(node) {
+                    return Some(parcel.lane);
+                }
             }
-            _ => Refusal::Full { device: this.device.rank(), queue: this.label.clone(), holds },
+            for before in self.parked.graph.before(node) {
+                if !found.contains(&before) {
+                    found.push(before);
+                }
+            }
         }
-    }
-
-    /// The lane whose room a parked batch waits for, if that is all it waits for.
-    pub(super) fn waits_for_room(&self, late: &Late) -> Option<usize> {
-        let parcel = self.parked.parcels.get(&late.node)?;
-        let head = *self.lanes[parcel.lane].parked.front()?;
-        let full =
-            self.lanes[parcel.lane].completed() < self.tracker.events(Self::axis(parcel.lane));
-        (self.is_ready(head) && full && self.has_come(head)).then_some(parcel.lane)
+        None
     }
 
     /// Whether all members of its collective have come, if it is in one.
     fn has_come(&self, node: Node) -> bool {
         self.collective_of(node).is_none_or(|at| {
             let collective = &self.parked.collectives[at];
-            collective.before.is_some() || collective.parcels.len() == collective.members as usize
+            collective.before.is_some() || collective.came.len() == collective.members as usize
         })
     }
 
     /// The last batch that is parked on a lane.
-    pub(super) fn last_parked(&self, lane: usize) -> Option<Arc<Late>> {
+    pub(in crate::session) fn last_parked(&self, lane: usize) -> Option<Arc<Late>> {
         let last = self.lanes[lane].parked.back()?;
         Some(Arc::clone(&self.parked.parcels.get(last)?.late))
-    }
-
-    /// Why the host would wait for a parked batch for ever.
-    pub(super) fn host_deadlock(&self, late: &Late) -> Deadlock {
-        let name = self.name(late.node);
-        let mut path = vec![format!("the host waits for {name}")];
-        self.chain_of(late.node, &mut path);
-        Deadlock { path }
-    }
-
-    /// Who a parked batch waits for, down to what nobody but the host can do.
-    fn chain_of(&self, node: Node, path: &mut Vec<String>) {
-        let mut at = node;
-        let mut seen = Vec::new();
-        while !seen.contains(&at) {
-            seen.push(at);
-            let Some(parcel) = self.parked.parcels.get(&at) else { return };
-            let name = self.name(at);
-            let open = parcel.steps.iter().find_map(|step| match step {
-                Step::Wait(WaitFor::Semaphore(id, value)) => {
-                    let it = &self.semaphores[id.index as usize];
-                    it.wanted.contains(&(*value, at)).then(|| {
-                        format!(
-                            "{name} waits for semaphore {} to reach {value}, which nobody has \
-                             submitted a signal for and only the host could",
-                            it.label
-                        )
-                    })
-                }
-                _ => None,
-            });
-            if let Some(open) = open {
-                path.push(open);
-                return;
-            }
-            if let Some(collective) = self.collective_of(at) {
-                let collective = &self.parked.collectives[collective];
-                if collective.parcels.len() < collective.members as usize {
-                    path.push(format!(
-                        "{name} waits for collective {}, which has {} of {} members",
-                        collective.label,
-                        collective.parcels.len(),
-                        collective.members
-                    ));
-                    return;
-                }
-            }
-            let Some(before) = self.parked.graph.before(parcel.entry).next() else {
-                let queue = &self.lanes[parcel.lane].label;
-                path.push(format!("{name} waits for room in queue {queue}"));
-                return;
-            };
-            path.push(self.link(before, at));
-            at = before;
-        }
-    }
-
-    /// A circle in words.
-    fn tell(&self, path: &[Node]) -> Deadlock {
-        let pairs = path.iter().zip(path.iter().cycle().skip(1));
-        let links = pairs.map(|(&after, &before)| self.link(before, after));
-        Deadlock { path: links.collect() }
-    }
-
-    /// Why `after` waits for `before`.
-    fn link(&self, before: Node, after: Node) -> String {
-        let (first, second) = (self.name(before), self.name(after));
-        let parcels = (self.parked.parcels.get(&before), self.parked.parcels.get(&after));
-        let (Some(one), Some(other)) = parcels else {
-            return format!("{second} waits for {first}");
-        };
-        for semaphore in &self.semaphores {
-            let signals = |&&(_, node): &&(u64, Node)| node == before;
-            if let Some((value, _)) = semaphore.promised.iter().find(signals)
-                && before != after
-                && one.lane != other.lane
-            {
-                let label = &semaphore.label;
-                return format!(
-                    "{second} waits for semaphore {label} to reach {value}, which {first} signals"
-                );
-            }
-        }
-        if one.lane == other.lane && before != after {
-            let queue = &self.lanes[one.lane].label;
-            return format!("{second} is behind {first} in queue {queue}");
-        }
-        format!("{second} waits for {first}")
-    }
-
-    fn name(&self, node: Node) -> String {
-        if let Some(parcel) = self.parked.parcels.get(&node) {
-            let stream = &self.streams[parcel.stream].label;
-            return format!("{} (stream {stream})", parcel.label);
-        }
-        let collectives = &self.parked.collectives;
-        match collectives.iter().find(|collective| collective.node == Some(node)) {
-            Some(collective) => format!("collective {}", collective.label),
-            None => "a batch".to_string(),
-        }
     }
 }
 
@@ -845,24 +802,4 @@ fn label_of<M, K>(steps: &[Step<Command<M, K>>]) -> &'static str {
         _ => None,
     });
     work.unwrap_or("a batch without commands")
-}
-
-/// Cuts a batch where it waits after it signalled: what is before the wait goes without it.
-fn split<C>(steps: &mut Vec<Step<C>>) -> Vec<Vec<Step<C>>> {
-    let mut parts = vec![Vec::new()];
-    let mut signalled = false;
-    for step in steps.drain(..) {
-        let waits = matches!(step, Step::Wait(_) | Step::Collective(_));
-        let starts_one = matches!(step, Step::Collective(_));
-        let part_has_some = parts.last().is_some_and(|part| !part.is_empty());
-        if part_has_some && (waits && signalled || starts_one) {
-            parts.push(Vec::new());
-            signalled = false;
-        }
-        signalled |= matches!(step, Step::Signal(..) | Step::Record(_));
-        if let Some(part) = parts.last_mut() {
-            part.push(step);
-        }
-    }
-    parts
 }

@@ -1,0 +1,133 @@
+//! What a batch means when it is submitted, since its turn comes later.
+
+use std::sync::Arc;
+
+use pontoon_hal::Device;
+
+use super::{EventId, Refusal, Session};
+use crate::{
+    Fence,
+    batch::{Barrier, Step, StepOf, WaitFor},
+};
+
+impl<D: Device> Session<'_, D> {
+    /// Puts in what `steps` mean now, for it may mean something else when their turn comes: an event
+    /// what it was recorded for, a barrier what is parked before it.
+    pub(in crate::session) fn settle_steps(
+        &self,
+        lane: usize,
+        steps: &mut Vec<StepOf<D>>,
+    ) -> Result<Vec<Settled>, Refusal> {
+        steps.iter().try_for_each(|step| self.may_park(step))?;
+        let mut settled = Vec::new();
+        let mut at = 0;
+        if let Some(fence) = self.held_barrier(lane) {
+            steps.insert(0, Step::Wait(WaitFor::Fence(fence)));
+            settled.push(Settled::Inserted(0));
+        }
+        while at < steps.len() {
+            match &steps[at] {
+                &Step::Wait(WaitFor::Event(event)) => {
+                    let recorded = self.events[event.index as usize].recorded.clone();
+                    let stands_for = recorded.map_or(WaitFor::Nothing, WaitFor::Fence);
+                    steps[at] = Step::Wait(stands_for);
+                    settled.push(Settled::Event(at, event));
+                }
+                Step::Barrier(barrier) => {
+                    for fence in self.parked_before(lane, barrier) {
+                        steps.insert(at, Step::Wait(WaitFor::Fence(fence)));
+                        settled.push(Settled::Inserted(at));
+                        at += 1;
+                    }
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        Ok(settled)
+    }
+
+    /// Refuses what would be refused when its turn comes.
+    fn may_park(&self, step: &StepOf<D>) -> Result<(), Refusal> {
+        match step {
+            Step::Wait(wait) => {
+                self.resolve(wait)?;
+            }
+            Step::Record(event) => drop(event.in_session(self.id)?),
+            Step::Barrier(Barrier::Streams(streams)) => {
+                streams.iter().try_for_each(|stream| stream.in_session(self.id).map(drop))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The global barrier that a lane has to come after, if it is still parked on another.
+    fn held_barrier(&self, lane: usize) -> Option<Fence> {
+        let (held, fence) = self.devices[self.lanes[lane].device_at].held.as_ref()?;
+        let late = fence.gate()?;
+        let is_parked = late.real.get().is_none() && late.why.get().is_none();
+        (is_parked && *held != lane).then(|| fence.clone())
+    }
+
+    /// What is parked on the other lanes that a barrier names.
+    fn parked_before(&self, lane: usize, barrier: &Barrier) -> Vec<Fence> {
+        let of_barrier = |other: usize| match barrier {
+            Barrier::Device => self.lanes[other].device_at == self.lanes[lane].device_at,
+            Barrier::Streams(streams) => streams.iter().any(|stream| {
+                let queue = self.streams[stream.index as usize].queue;
+                self.queues[queue].lanes.contains(&other)
+            }),
+        };
+        let lanes = (0..self.lanes.len()).filter(|&other| other != lane && of_barrier(other));
+        let parked = lanes.filter_map(|other| {
+            let (lane, late) = (&self.lanes[other], self.last_parked(other)?);
+            Some(Fence::late(late, lane.device.rank(), Arc::clone(&lane.label)))
+        });
+        parked.collect()
+    }
+}
+
+/// A step that was put in or changed until a batch's turn comes.
+pub(in crate::session) enum Settled {
+    Inserted(usize),
+    Event(usize, EventId),
+}
+
+/// Makes `steps` what the caller gave.
+pub(super) fn unsettle<C>(settled: Vec<Settled>, steps: &mut Vec<Step<C>>) {
+    for done in settled.into_iter().rev() {
+        match done {
+            Settled::Inserted(at) if at < steps.len() => drop(steps.remove(at)),
+            Settled::Event(at, event) if at < steps.len() => {
+                steps[at] = Step::Wait(WaitFor::Event(event));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Cuts a batch where it waits after it did something that others may wait for: what is before the
+/// wait goes without it. A signal waits too, for the signals that were promised before it.
+///
+/// What an event stands for ends with its part.
+pub(super) fn split<C>(steps: &mut Vec<Step<C>>) -> Vec<Vec<Step<C>>> {
+    let mut parts = vec![Vec::new()];
+    let (mut shown, mut recorded) = (false, false);
+    for step in steps.drain(..) {
+        let waits = matches!(step, Step::Wait(_) | Step::Collective(_) | Step::Signal(..));
+        let starts_one = matches!(step, Step::Collective(_));
+        let is_record = matches!(step, Step::Record(_));
+        let part_has_some = parts.last().is_some_and(|part| !part.is_empty());
+        if part_has_some && (waits && shown || starts_one || recorded && !is_record) {
+            parts.push(Vec::new());
+            (shown, recorded) = (false, false);
+        }
+        recorded |= is_record;
+        shown |= matches!(step, Step::Signal(..) | Step::Record(_) | Step::Collective(_));
+        if let Some(part) = parts.last_mut() {
+            part.push(step);
+        }
+    }
+    parts
+}

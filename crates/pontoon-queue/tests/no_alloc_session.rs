@@ -1,0 +1,125 @@
+//! In steady state a submission allocates nothing, whoever sees to the edges.
+#![allow(unsafe_code)] // An allocator that counts is one.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    time::Duration,
+};
+
+use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
+use pontoon_hal::Engine;
+use pontoon_queue::{Buffer, Edges, Fence, Patience, Session, StreamId};
+use pontoon_signal::{Bound, Rank};
+
+struct Counting;
+
+thread_local! {
+    /// Allocations of this thread.
+    static OWN: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    let _ = OWN.try_with(|own| own.set(own.get() + 1));
+}
+
+// SAFETY: it is the system's allocator, asked for what was asked for.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise is handed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as in `alloc`.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count();
+        // SAFETY: as in `alloc`.
+        unsafe { System.realloc(memory, layout, bytes) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// One command in steady state: given at once, or in a batch.
+struct Driver<'d> {
+    session: Session<'d, CpuDevice>,
+    streams: [StreamId; 2],
+    nothing: Kernel,
+    batched: bool,
+}
+
+impl Driver<'_> {
+    fn give(
+        &mut self,
+        at: usize,
+        after: Option<&Fence>,
+        accesses: [pontoon_hal::Access<pontoon_cpu::Region>; 2],
+    ) -> Fence {
+        let Self { session, streams, nothing, batched } = self;
+        if *batched {
+            let mut batch = session.batch();
+            if let Some(fence) = after {
+                batch.wait(fence);
+            }
+            batch.launch("work", nothing, accesses, []);
+            return session.submit(streams[at], batch.seal().unwrap()).unwrap();
+        }
+        if let Some(fence) = after {
+            session.stream_wait(streams[at], fence).unwrap();
+        }
+        session.launch(streams[at], "work", nothing, accesses, []).unwrap()
+    }
+}
+
+fn steady(edges: Edges, batched: bool) -> u64 {
+    let devices = [0, 1].map(|rank| {
+        CpuDevice::open(Rank(rank), CpuSpec { depth: 16, ..CpuSpec::default() }).unwrap()
+    });
+    let patience = Patience::within(Duration::from_secs(30));
+    let mut session = Session::new(edges).with_patience(patience);
+    let streams = [0, 1].map(|at| session.stream(&devices[at], Engine::Compute, "stream").unwrap());
+    let [x, y] = [0, 1].map(|_| Buffer::<_, u32>::allocate(&devices[0], 64).unwrap());
+    let mut driver = Driver { session, streams, nothing: Kernel::new(|_| {}), batched };
+    let given = edges != Edges::Auto;
+    let mut read = None;
+    let mut before = 0;
+    for round in 0..1_400 {
+        if round == 400 {
+            before = OWN.with(Cell::get);
+        }
+        // Half of it is written, what was read of it before (WAR) and is read then (RAW).
+        let part = if round % 2 == 0 { 0..40 } else { 30..64 };
+        let wrote = driver.give(0, read.as_ref(), [x.write(part.clone()), y.read(..10)]);
+        let fence = given.then_some(&wrote);
+        let second = driver.give(1, fence, [x.read(part), y.read(5..)]);
+        if round < 100 {
+            // Waits that are left out are noted with each command, which takes the most room.
+            second.wait(Bound::within(Duration::from_secs(30))).unwrap();
+        }
+        read = given.then_some(second);
+    }
+    let allocations = OWN.with(Cell::get) - before;
+    let counts = driver.session.counts();
+    assert!(counts.edges >= 2_000 || edges == Edges::Trust, "{counts:?}");
+    driver.streams.into_iter().for_each(|stream| driver.session.drain(stream, patience).unwrap());
+    allocations
+}
+
+#[test]
+fn a_submission_allocates_nothing() {
+    for edges in [Edges::Auto, Edges::Check, Edges::Trust] {
+        for batched in [false, true] {
+            let allocations = steady(edges, batched);
+            println!(
+                "{edges:?}, batched {batched}: {allocations} allocations in 2,000 submissions"
+            );
+            assert_eq!(allocations, 0, "{edges:?}, batched {batched}");
+        }
+    }
+}
