@@ -26,6 +26,11 @@ impl Progress {
         Self { bar }
     }
 
+    /// One that nobody sees.
+    pub(super) fn hidden() -> Self {
+        Self { bar: ProgressBar::hidden() }
+    }
+
     /// A step is done.
     pub(super) fn step(&self, step: &Step, loss: f32) {
         self.bar.inc(1);
