@@ -111,13 +111,16 @@ impl<D: Device> Session<'_, D> {
         let last_work = steps.iter().rposition(|step| matches!(step, Step::Work(_)));
         let mut edges = mem::take(&mut plan.edges);
         let mut next = edges.iter().peekable();
-        let outcome = steps.drain(..).enumerate().try_for_each(|(at, step)| {
+        // By reference: a step is as large as its largest kind, and most are none of that.
+        let outcome = steps.iter_mut().enumerate().try_for_each(|(at, step)| {
             while let Some(edge) = next.next_if(|edge| edge.step <= at) {
                 let work_follows = last_work.is_some_and(|last| last >= at);
-                self.emit_wait(&mut emit, edge, work_follows, clock)?;
+                let more = next.peek().is_some_and(|edge| edge.step <= at);
+                self.emit_wait(&mut emit, edge, work_follows, more, clock)?;
             }
             self.emit_step(&mut emit, step, plan, clock)
         });
+        steps.clear();
         drop(next);
         edges.clear();
         plan.edges = edges;
@@ -127,16 +130,18 @@ impl<D: Device> Session<'_, D> {
     fn emit_step(
         &mut self,
         emit: &mut Emit,
-        step: StepOf<D>,
+        step: &mut StepOf<D>,
         plan: &mut Plan,
         clock: &Clock,
     ) -> Result<(), Refusal> {
         let Emit { lane, axis, .. } = *emit;
-        match step {
-            Step::Work(command) => self.emit_work(emit, command, plan, clock),
-            Step::Wait(WaitFor::Fence(fence)) => {
-                let outside =
-                    matches!(self.resolve(&WaitFor::Fence(fence.clone())), Ok(Resolved::Outside));
+        match *step {
+            Step::Work(_) => match mem::replace(step, Step::Barrier(Barrier::Device)) {
+                Step::Work(command) => self.emit_work(emit, command, plan, clock),
+                _ => Ok(()),
+            },
+            Step::Wait(ref wait @ WaitFor::Fence(ref fence)) => {
+                let outside = matches!(self.resolve(wait), Ok(Resolved::Outside));
                 match fence.point().filter(|_| outside) {
                     Some(point) => {
                         let (slot, target) = (point.slot.clone(), point.target);
@@ -203,6 +208,7 @@ impl<D: Device> Session<'_, D> {
         emit: &mut Emit,
         edge: &Edge,
         work_follows: bool,
+        more: bool,
         clock: &mut Clock,
     ) -> Result<(), Refusal> {
         let Emit { lane, axis, .. } = *emit;
@@ -221,8 +227,11 @@ impl<D: Device> Session<'_, D> {
         let (slot, target) = (other.queue.completions().clone(), other.target(edge.count));
         let wait = Command::Wait { label: "wait", slot, target, bound: self.bound };
         self.hand_over(lane, wait)?;
-        self.tracker.learn(axis, clock);
-        emit.news = false;
+        // Between two waits before one step there is no position that anybody could have.
+        if !more {
+            self.tracker.learn(axis, clock);
+            emit.news = false;
+        }
         self.tracker.pass(axis);
         self.lanes[lane].notes.push(Note::Wait(edge.axis, edge.count));
         self.counts.waits += 1;
