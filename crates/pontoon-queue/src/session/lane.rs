@@ -9,7 +9,7 @@ use super::{notes::Notes, spin::Spin};
 use crate::{
     Axis, Fence,
     acyclic::Node,
-    fence::{Place, Point},
+    fence::{Place, Point, Signal},
 };
 
 /// One in-order queue of a device.
@@ -25,6 +25,8 @@ pub(super) struct Lane<'d, D: Device> {
     pub(super) queue: D::Queue,
     pub(super) start: Seq,
     waiter: Waiter,
+    /// The queue's, for fences.
+    signal: Signal,
     /// The most batches that may be under way; without it, as many as fit.
     pub(super) credits: Option<u32>,
     /// Up to where each batch under way goes, while credits are counted.
@@ -48,6 +50,7 @@ impl<'d, D: Device> Lane<'d, D> {
         let notes = Notes::new(queue.depth());
         let (ends, parked, spin) = (VecDeque::new(), VecDeque::new(), Spin::default());
         let label = Arc::from(label);
+        let signal = Signal::of(&queue, &label);
         Ok(Self {
             device,
             device_at,
@@ -56,6 +59,7 @@ impl<'d, D: Device> Lane<'d, D> {
             queue,
             start,
             waiter,
+            signal,
             credits,
             ends,
             parked,
@@ -86,16 +90,14 @@ impl<'d, D: Device> Lane<'d, D> {
 
     pub(super) fn point(&self, session: u32, axis: Axis, count: u64) -> Point {
         Point {
-            slot: self.queue.completions().clone(),
+            slot: self.signal.clone(),
             target: self.target(count),
-            faults: Some(self.queue.faults().clone()),
             place: Some(Place { session, axis, count }),
         }
     }
 
     pub(super) fn fence(&self, session: u32, axis: Axis, count: u64) -> Fence {
-        let point = self.point(session, axis, count);
-        Fence::known(point, self.device.rank(), Arc::clone(&self.label))
+        Fence::of_queue(self.point(session, axis, count), self.device.rank())
     }
 
     /// Counts a batch that goes up to `count`.

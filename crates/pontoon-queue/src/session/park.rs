@@ -15,6 +15,7 @@ use std::{
 };
 
 use pontoon_hal::{Command, Device, Queue, fault_reason};
+use pontoon_signal::Slot;
 
 use super::{
     Abandoned, CollectiveId, Foreign, Refusal, Room, SemaphoreId, Session, plan::Resolved,
@@ -644,7 +645,7 @@ impl<D: Device> Session<'_, D> {
         }
         // The queue fails in its turn too, after what it was given before.
         if let Some(late) = ended {
-            let (slot, target) = (late.gate.slot.clone(), late.gate.target);
+            let (slot, target) = (Slot::clone(&late.gate.slot), late.gate.target);
             let wait = Command::Wait { label: "wait", slot, target, bound: self.bound };
             let _ = self.lanes[lane].queue.submit(wait);
         }

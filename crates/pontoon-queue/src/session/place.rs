@@ -3,6 +3,7 @@
 use std::mem;
 
 use pontoon_hal::{Command, CommandOf, Device, Queue, SubmitError};
+use pontoon_signal::Slot;
 
 use super::{
     Edges, Note, Plan, Refusal, Room, Session,
@@ -144,7 +145,7 @@ impl<D: Device> Session<'_, D> {
                 let outside = matches!(self.resolve(wait), Ok(Resolved::Outside));
                 match fence.point().filter(|_| outside) {
                     Some(point) => {
-                        let (slot, target) = (point.slot.clone(), point.target);
+                        let (slot, target) = (Slot::clone(&point.slot), point.target);
                         let wait = Command::Wait { label: "wait", slot, target, bound: self.bound };
                         self.hand_over(lane, wait)?;
                         self.tracker.pass(axis);
