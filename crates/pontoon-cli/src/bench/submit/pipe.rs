@@ -30,6 +30,9 @@ pub(super) trait Rigged: Device {
     /// Sees to it that what was submitted gets complete.
     fn go_on(&self);
 
+    /// How many commands its queues were given in all, if it knows.
+    fn given(&self) -> Option<u64>;
+
     /// What two values became, if the device did anything.
     fn sum(values: [u64; 2]) -> u64;
 }
@@ -51,6 +54,10 @@ impl Rigged for CpuDevice {
 
     fn go_on(&self) {}
 
+    fn given(&self) -> Option<u64> {
+        None
+    }
+
     fn sum(values: [u64; 2]) -> u64 {
         values[0] + values[1]
     }
@@ -65,6 +72,10 @@ impl Rigged for NullDevice {
 
     fn go_on(&self) {
         self.complete();
+    }
+
+    fn given(&self) -> Option<u64> {
+        Some(self.submitted())
     }
 
     fn sum(_: [u64; 2]) -> u64 {
@@ -236,6 +247,10 @@ impl<'d, D: Rigged> Pipe<'d, D> {
         }
         for (at, job) in self.jobs.iter().enumerate() {
             job.check("a submission", D::sum(values(self.round, at)))?;
+        }
+        let counts = self.session.counts();
+        if let Some(given) = self.devices.iter().map(D::given).sum() {
+            BenchError::unless_equal("commands given", counts.commands + counts.waits, given)?;
         }
         Ok(())
     }
