@@ -141,7 +141,7 @@ impl<D: Device> Session<'_, D> {
                 Step::Work(command) => self.emit_work(emit, command, plan, clock),
                 _ => Ok(()),
             },
-            Step::Wait(ref wait @ WaitFor::Fence(ref fence)) => {
+            Step::Wait(ref wait @ WaitFor::Fence(ref fence)) if plan.outside > 0 => {
                 let outside = matches!(self.resolve(wait), Ok(Resolved::Outside));
                 match fence.point().filter(|_| outside) {
                     Some(point) => {
