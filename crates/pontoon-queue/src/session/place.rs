@@ -108,15 +108,22 @@ impl<D: Device> Session<'_, D> {
         clock: &mut Clock,
     ) -> Result<(), Refusal> {
         let axis = Self::axis(lane);
-        let mut emit = Emit { lane, axis, news: self.tracker.start(axis, clock) };
         let last_work = steps.iter().rposition(|step| matches!(step, Step::Work(_)));
         let mut edges = mem::take(&mut plan.edges);
+        // Most batches wait before all else. Then nobody can have a position between two of its
+        // waits, and all that it has to know is what the plan ended with.
+        let waits = steps.iter().take_while(|step| matches!(step, Step::Wait(_))).count();
+        let joined = edges.last().is_none_or(|edge| edge.step <= waits)
+            && plan.version == self.tracker.host_version();
+        let news =
+            if joined { self.tracker.has_news(axis) } else { self.tracker.start(axis, clock) };
+        let mut emit = Emit { lane, axis, news, joined };
         let mut next = edges.iter().peekable();
         // By reference: a step is as large as its largest kind, and most are none of that.
         let outcome = steps.iter_mut().enumerate().try_for_each(|(at, step)| {
             while let Some(edge) = next.next_if(|edge| edge.step <= at) {
                 let work_follows = last_work.is_some_and(|last| last >= at);
-                let more = next.peek().is_some_and(|edge| edge.step <= at);
+                let more = joined && next.peek().is_some();
                 self.emit_wait(&mut emit, edge, work_follows, more, clock)?;
             }
             self.emit_step(&mut emit, step, plan, clock)
@@ -181,7 +188,7 @@ impl<D: Device> Session<'_, D> {
         plan: &mut Plan,
         clock: &Clock,
     ) -> Result<(), Refusal> {
-        let Emit { lane, axis, news } = *emit;
+        let Emit { lane, axis, news, .. } = *emit;
         let label = command.label();
         let tracked = self.edges != Edges::Trust;
         if tracked {
@@ -212,10 +219,12 @@ impl<D: Device> Session<'_, D> {
         more: bool,
         clock: &mut Clock,
     ) -> Result<(), Refusal> {
-        let Emit { lane, axis, .. } = *emit;
+        let Emit { lane, axis, joined, .. } = *emit;
         self.counts.edges += 1;
         self.counts.execution_only += u64::from(edge.execution_only);
-        self.tracker.join(clock, edge.axis, edge.count);
+        if !joined {
+            self.tracker.join(clock, edge.axis, edge.count);
+        }
         emit.news = true;
         let Some(other) = Self::lane_of(edge.axis) else { return Ok(()) };
         let other = &self.lanes[other];
@@ -228,7 +237,6 @@ impl<D: Device> Session<'_, D> {
         let (slot, target) = (other.queue.completions().clone(), other.target(edge.count));
         let wait = Command::Wait { label: "wait", slot, target, bound: self.bound };
         self.hand_over(lane, wait)?;
-        // Between two waits before one step there is no position that anybody could have.
         if !more {
             self.tracker.learn(axis, clock);
             emit.news = false;
@@ -262,4 +270,6 @@ struct Emit {
     axis: Axis,
     /// The clock has more than the tracker knows the lane to know.
     news: bool,
+    /// The clock has all that the edges bring, and it is learnt with the last of them.
+    joined: bool,
 }
