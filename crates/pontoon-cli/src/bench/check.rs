@@ -60,7 +60,7 @@ pub(super) fn run<W: Write>(options: &Options, printer: &mut Printer<W>) -> Resu
     let [few, .., many] = &samples;
     print_ratio(printer, "check/intervals/growth", many, few)?;
 
-    let limits = rounds(options, 3, 60, Duration::from_secs(6));
+    let limits = rounds(options, 3, 180, Duration::from_secs(6));
     let [four, two] = steps(limits)?;
     for (devices, [check, trust]) in DEVICES.into_iter().zip([&four, &two]) {
         print(printer, format!("check/step/check/{devices}"), Unit::Ms, check)?;
