@@ -56,6 +56,7 @@ impl Clock {
     }
 
     /// Learns that the first `count` events of the axis have happened.
+    #[inline]
     pub fn advance(&mut self, axis: Axis, count: u64) {
         let at = axis.0 as usize;
         if self.prefix.len() <= at {
@@ -63,7 +64,9 @@ impl Clock {
         }
         if self.prefix[at] < count {
             self.prefix[at] = count;
-            self.absorb();
+            if !self.points.is_empty() {
+                self.absorb();
+            }
         }
     }
 
@@ -81,6 +84,7 @@ impl Clock {
     /// Learns all that another knows.
     ///
     /// Without points this is one loop over the axes, without a branch in it.
+    #[inline]
     pub fn join(&mut self, other: &Self) {
         if self.prefix.len() < other.prefix.len() {
             self.prefix.resize(other.prefix.len(), 0);
@@ -99,6 +103,7 @@ impl Clock {
     }
 
     /// Restores K1 after `prefix` or `points` grew.
+    #[cold]
     fn absorb(&mut self) {
         let prefix = &mut self.prefix;
         self.points.retain(|&(axis, event)| {

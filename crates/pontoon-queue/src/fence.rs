@@ -2,11 +2,12 @@
 
 use std::{
     fmt,
+    ops::Deref,
     sync::{Arc, OnceLock},
     time::Instant,
 };
 
-use pontoon_hal::{Fault, FaultCell};
+use pontoon_hal::{Fault, FaultCell, Queue};
 use pontoon_signal::{Bound, Rank, Seq, Slot, WaitError};
 
 use crate::{Abandoned, Axis, Chain, Foreign, Recovery, Root, acyclic::Node, recovery::Again};
@@ -17,7 +18,8 @@ use crate::{Abandoned, Axis, Chain, Foreign, Recovery, Root, acyclic::Node, reco
 pub struct Fence {
     at: At,
     device: Rank,
-    stream: Arc<str>,
+    /// The stream's label, unless the signal has it.
+    stream: Option<Arc<str>>,
     /// Of a batch that may be submitted again.
     again: Option<Arc<Again>>,
 }
@@ -31,12 +33,52 @@ enum At {
 /// A counter and where it has to get.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
-    pub(crate) slot: Slot,
+    pub(crate) slot: Signal,
     pub(crate) target: Seq,
-    /// Where the stream's queue says why it stopped; `None` for a bare signal.
-    pub(crate) faults: Option<FaultCell>,
     /// Where it is among the events of a session; `None` if it is of none.
     pub(crate) place: Option<Place>,
+}
+
+/// What a fence is of. To clone it counts one reference, since every submission does.
+#[derive(Clone, Debug)]
+pub(crate) enum Signal {
+    Bare(Slot),
+    Queue(Arc<QueueSignal>),
+}
+
+/// The signal of a stream's queue.
+#[derive(Debug)]
+pub(crate) struct QueueSignal {
+    completions: Slot,
+    /// Where the queue says why it stopped.
+    faults: FaultCell,
+    stream: Arc<str>,
+}
+
+impl Signal {
+    pub(crate) fn of<Q: Queue>(queue: &Q, stream: &Arc<str>) -> Self {
+        let (completions, faults) = (queue.completions().clone(), queue.faults().clone());
+        Self::Queue(Arc::new(QueueSignal { completions, faults, stream: Arc::clone(stream) }))
+    }
+
+    /// Where the stream's queue says why it stopped; `None` for a bare signal.
+    pub(crate) fn faults(&self) -> Option<&FaultCell> {
+        match self {
+            Self::Bare(_) => None,
+            Self::Queue(queue) => Some(&queue.faults),
+        }
+    }
+}
+
+impl Deref for Signal {
+    type Target = Slot;
+
+    fn deref(&self) -> &Slot {
+        match self {
+            Self::Bare(slot) => slot,
+            Self::Queue(queue) => &queue.completions,
+        }
+    }
 }
 
 /// The first `count` events of an axis of a session.
@@ -76,16 +118,21 @@ impl Fence {
     /// stream in errors.
     pub fn on(slot: Slot, target: Seq, name: &str) -> Self {
         let device = slot.id().producer;
-        let point = Point { slot, target, faults: None, place: None };
-        Self { at: At::Known(point), device, stream: Arc::from(name), again: None }
+        let point = Point { slot: Signal::Bare(slot), target, place: None };
+        Self::known(point, device, Arc::from(name))
     }
 
     pub(crate) fn known(point: Point, device: Rank, stream: Arc<str>) -> Self {
-        Self { at: At::Known(point), device, stream, again: None }
+        Self { at: At::Known(point), device, stream: Some(stream), again: None }
+    }
+
+    /// A fence that has its stream's label by its signal.
+    pub(crate) fn of_queue(point: Point, device: Rank) -> Self {
+        Self { at: At::Known(point), device, stream: None, again: None }
     }
 
     pub(crate) fn late(late: Arc<Late>, device: Rank, stream: Arc<str>) -> Self {
-        Self { at: At::Late(late), device, stream, again: None }
+        Self { at: At::Late(late), device, stream: Some(stream), again: None }
     }
 
     /// The fence `completions` later on the same signal.
@@ -161,7 +208,11 @@ impl Fence {
 
     /// The label of the stream it is of.
     pub fn stream(&self) -> &str {
-        &self.stream
+        match (&self.stream, &self.at) {
+            (Some(stream), _) => stream,
+            (None, At::Known(Point { slot: Signal::Queue(queue), .. })) => &queue.stream,
+            (None, _) => "",
+        }
     }
 
     /// The completion that reaches it; `None` while no device has been given what it is of.
@@ -202,9 +253,9 @@ impl Fence {
 
     pub(crate) fn failed(&self, point: &Point, error: WaitError) -> FenceError {
         // A time-out is the waiter's; all else is the stream's, which knows why.
-        let fault = point.faults.as_ref().filter(|_| !error.is_timeout());
+        let fault = point.slot.faults().filter(|_| !error.is_timeout());
         let fault = fault.and_then(FaultCell::get).cloned();
-        let (device, stream) = (self.device, Arc::clone(&self.stream));
+        let (device, stream) = (self.device, Arc::from(self.stream()));
         let abandoned = self.gate().and_then(|late| late.why.get()).cloned();
         FenceError {
             device,

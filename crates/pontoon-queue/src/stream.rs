@@ -6,15 +6,20 @@ use pontoon_hal::{
     Access, Accesses, Arguments, Command, CommandOf, Device, Engine, Fault, OpenQueueError, Queue,
     QueueReport, SubmitError,
 };
-use pontoon_signal::{Bound, Rank, Seq};
+use pontoon_signal::{Bound, Rank, Seq, Slot};
 
-use crate::{Fence, FenceError, fence::Point};
+use crate::{
+    Fence, FenceError,
+    fence::{Point, Signal},
+};
 
 /// Submits commands to one queue of a device; they run in order.
 pub struct Stream<D: Device> {
     queue: D::Queue,
     device: Rank,
     label: Arc<str>,
+    /// The queue's, for fences.
+    signal: Signal,
     patience: Bound,
 }
 
@@ -27,7 +32,8 @@ impl<D: Device> Stream<D> {
     pub fn open(device: &D, engine: Engine, label: &str) -> Result<Self, OpenQueueError> {
         let queue = device.open_queue(engine, label)?;
         let (device, label) = (device.rank(), Arc::from(label));
-        Ok(Self { queue, device, label, patience: Bound::default() })
+        let signal = Signal::of(&queue, &label);
+        Ok(Self { queue, device, label, signal, patience: Bound::default() })
     }
 
     /// The same stream, waiting at most `patience` for room where the queue is full.
@@ -104,7 +110,7 @@ impl<D: Device> Stream<D> {
             let ahead = "it would wait for a later command of its own stream";
             return if is_submitted { Ok(()) } else { Err(self.malformed(ahead)) };
         }
-        let (slot, target) = (point.slot.clone(), point.target);
+        let (slot, target) = (Slot::clone(&point.slot), point.target);
         self.submit(Command::Wait { label: "wait", slot, target, bound })?;
         Ok(())
     }
@@ -130,9 +136,8 @@ impl<D: Device> Stream<D> {
     }
 
     fn fence_at(&self, target: Seq) -> Fence {
-        let (slot, faults) = (self.queue.completions().clone(), self.queue.faults().clone());
-        let point = Point { slot, target, faults: Some(faults), place: None };
-        Fence::known(point, self.device, Arc::clone(&self.label))
+        let point = Point { slot: self.signal.clone(), target, place: None };
+        Fence::of_queue(point, self.device)
     }
 
     fn submit(&mut self, command: CommandOf<D::Queue>) -> Result<Fence, StreamError> {

@@ -4,6 +4,7 @@
 //! a machine that is slow for a while is slow for all of them. Every wait is bounded, and every
 //! byte handed over is checked.
 
+mod check;
 mod fanin;
 mod handoff;
 pub(crate) mod pin;
@@ -11,6 +12,7 @@ pub(crate) mod pingpong;
 pub(crate) mod process;
 pub(crate) mod sides;
 mod signal;
+mod submit;
 mod timeout;
 mod work;
 
@@ -22,14 +24,17 @@ use std::{
 };
 
 use pontoon::{
+    FenceError, Refusal, WaitFailure,
     cpu::OpenDeviceError,
     hal::{AllocateError, Fault, HostAccessError, OpenQueueError},
+    queue::{CreateError, Malformed},
     signal::{ClaimError, OpenError, WaitError},
 };
 
 use crate::{
     figures::{Figure, NotFinite, Printer, RatioError, Samples, Skipped, Unit},
     from::from,
+    train::TrainError,
 };
 
 /// What to measure.
@@ -42,6 +47,11 @@ pub(crate) enum Which {
     Handoff,
     /// Batches from several producers to one consumer
     Fanin,
+    /// What a session costs: a submission with derived, checked and trusted edges over the queues
+    /// alone, its parts, and a round trip
+    Submit,
+    /// What checked edges cost: in a buffer of many intervals, and over a whole job
+    Check,
     /// All of them
     All,
 }
@@ -88,6 +98,12 @@ pub(crate) fn run<W: Write>(
     if matches!(which, Which::Fanin | Which::All) {
         fanin::run(options, printer)?;
     }
+    if matches!(which, Which::Submit | Which::All) {
+        submit::run(options, printer)?;
+    }
+    if matches!(which, Which::Check | Which::All) {
+        check::run(options, printer)?;
+    }
     Ok(())
 }
 
@@ -131,6 +147,19 @@ pub(crate) enum BenchError {
     /// A queue refused a command of this program's own making.
     Submit(&'static str),
     Fault(Fault),
+    Malformed(Malformed),
+    /// A session refused a command of this program's own making.
+    Refused(Refusal),
+    Fence(FenceError),
+    Create(CreateError),
+    WaitFailure(WaitFailure),
+    Train(TrainError),
+    /// A measurement did not do what it is named after.
+    Count {
+        what: &'static str,
+        expected: u64,
+        found: u64,
+    },
     /// What was consumed is not what was produced.
     Checksum {
         what: &'static str,
@@ -168,6 +197,15 @@ impl fmt::Display for BenchError {
             Self::HostAccess(error) => error.fmt(f),
             Self::Submit(why) => write!(f, "a queue took no command: {why}"),
             Self::Fault(fault) => fault.fmt(f),
+            Self::Malformed(error) => error.fmt(f),
+            Self::Refused(refusal) => write!(f, "a session took no command: {refusal}"),
+            Self::Fence(error) => error.fmt(f),
+            Self::Create(error) => error.fmt(f),
+            Self::WaitFailure(failure) => failure.fmt(f),
+            Self::Train(error) => error.fmt(f),
+            Self::Count { what, expected, found } => {
+                write!(f, "the measurement is void: {found} {what}, not {expected}")
+            }
             Self::Checksum { what, expected, found } => write!(
                 f,
                 "{what} delivered wrong bytes: their checksum is {found:#018x}, not {expected:#018x}"
@@ -185,13 +223,26 @@ from! {
     BenchError:
     AllocateError => Allocate,
     ClaimError => Claim,
+    CreateError => Create,
+    FenceError => Fence,
     HostAccessError => HostAccess,
+    Malformed => Malformed,
     NotFinite => NotFinite,
     OpenDeviceError => OpenDevice,
     OpenError => Table,
     OpenQueueError => OpenQueue,
     RatioError => Ratio,
+    Refusal => Refused,
+    TrainError => Train,
     WaitError => Wait,
+    WaitFailure => WaitFailure,
+}
+
+impl BenchError {
+    /// Fails unless a measurement did what it is named after.
+    fn unless_equal(what: &'static str, expected: u64, found: u64) -> Result<(), Self> {
+        if expected == found { Ok(()) } else { Err(Self::Count { what, expected, found }) }
+    }
 }
 
 /// Starts a thread of `scope`.

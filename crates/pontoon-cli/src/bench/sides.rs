@@ -68,7 +68,11 @@ fn first_failure<T>(
 }
 
 /// On a thread of its own, so that the caller's stays where it may run.
-fn on_a_thread<T: Send>(
+///
+/// # Errors
+///
+/// That of `work`, or there is no thread or no such CPU.
+pub(super) fn on_a_thread<T: Send>(
     cpu: usize,
     work: impl FnOnce() -> Result<T, BenchError> + Send,
 ) -> Result<T, BenchError> {

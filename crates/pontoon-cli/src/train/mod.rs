@@ -15,6 +15,7 @@ mod progress;
 mod reference;
 mod report;
 mod rng;
+mod trial;
 mod way;
 
 use std::{
@@ -29,6 +30,7 @@ use pontoon::{
 };
 
 pub(crate) use error::TrainError;
+pub(crate) use trial::Trial;
 
 use data::{Dataset, Split};
 use job::Job;

@@ -14,7 +14,10 @@ use std::{fmt, panic::Location, sync::Arc};
 
 use pontoon_signal::{Ending, Host, Lease, LinePool, Nanos, Os, Rank, Reason, Seq, SlotId};
 
-use crate::{Fence, fence::Point};
+use crate::{
+    Fence,
+    fence::{Point, Signal},
+};
 use sites::{SiteId, Sites};
 
 /// The size of a fence pool.
@@ -145,7 +148,7 @@ impl FencePool {
         self.counts.created += 1;
         let out = self.growths.iter().map(|growth| u64::from(growth.lines.outstanding())).sum();
         self.counts.high_water = self.counts.high_water.max(out);
-        let point = Point { slot, target, faults: None, place: None };
+        let point = Point { slot: Signal::Bare(slot), target, place: None };
         let fence = Fence::known(point, self.device, name);
         Ok((Completer { lease }, fence))
     }

@@ -97,7 +97,7 @@ impl<D: Device> Session<'_, D> {
     fn root(&self, point: &Point) -> Option<Root> {
         let place = point.place.filter(|place| place.session == self.id)?;
         let mut lane = Self::lane_of(place.axis)?;
-        let mut fault = point.faults.as_ref()?.get()?;
+        let mut fault = point.slot.faults()?.get()?;
         let after = point.target.get().wrapping_sub(fault.at.get());
         let mut event = place.count.checked_sub(1)?.wrapping_sub(after);
         let mut root = None;

@@ -9,7 +9,7 @@ use super::{notes::Notes, origins::Origins, spin::Spin};
 use crate::{
     Axis, Fence,
     acyclic::Node,
-    fence::{Place, Point},
+    fence::{Place, Point, Signal},
 };
 
 /// One in-order queue of a device, and another one in its place after it failed.
@@ -26,6 +26,8 @@ pub(super) struct Lane<'d, D: Device> {
     pub(super) queue: D::Queue,
     pub(super) start: Seq,
     waiter: Waiter,
+    /// The queue's, for fences.
+    signal: Signal,
     /// The most batches that may be under way; without it, as many as fit.
     pub(super) credits: Option<u32>,
     /// Up to where each batch under way goes, while credits are counted.
@@ -52,6 +54,7 @@ impl<'d, D: Device> Lane<'d, D> {
         let (notes, origins) = (Notes::new(queue.depth()), Origins::new(queue.depth()));
         let (ends, parked, spin) = (VecDeque::new(), VecDeque::new(), Spin::default());
         let label = Arc::from(label);
+        let signal = Signal::of(&queue, &label);
         Ok(Self {
             device,
             device_at,
@@ -60,6 +63,7 @@ impl<'d, D: Device> Lane<'d, D> {
             queue,
             start,
             waiter,
+            signal,
             credits,
             ends,
             parked,
@@ -76,6 +80,7 @@ impl<'d, D: Device> Lane<'d, D> {
         self.former = Some((self.start, self.queue.faults().clone()));
         self.start = Seq::new(queue.submitted().get().wrapping_sub(events));
         self.waiter = queue.completions().uncounted_waiter();
+        self.signal = Signal::of(&queue, &self.label);
         self.ends.clear();
         self.queue = queue;
         Ok(())
@@ -121,16 +126,14 @@ impl<'d, D: Device> Lane<'d, D> {
 
     pub(super) fn point(&self, session: u32, axis: Axis, count: u64) -> Point {
         Point {
-            slot: self.queue.completions().clone(),
+            slot: self.signal.clone(),
             target: self.target(count),
-            faults: Some(self.queue.faults().clone()),
             place: Some(Place { session, axis, count }),
         }
     }
 
     pub(super) fn fence(&self, session: u32, axis: Axis, count: u64) -> Fence {
-        let point = self.point(session, axis, count);
-        Fence::known(point, self.device.rank(), Arc::clone(&self.label))
+        Fence::of_queue(self.point(session, axis, count), self.device.rank())
     }
 
     /// Counts a batch that goes up to `count`.

@@ -3,6 +3,7 @@
 use std::mem;
 
 use pontoon_hal::{Command, CommandOf, Device, Queue, SubmitError};
+use pontoon_signal::Slot;
 
 use super::{
     Edges, Note, Plan, Refusal, Room, Session,
@@ -119,21 +120,32 @@ impl<D: Device> Session<'_, D> {
         clock: &mut Clock,
     ) -> Result<(), Refusal> {
         let axis = Self::axis(lane);
-        let mut emit = Emit { lane, axis, news: self.tracker.start(axis, clock) };
         let last_work = steps.iter().rposition(|step| matches!(step, Step::Work(_)));
         let mut edges = mem::take(&mut plan.edges);
+        // Most batches wait before all else. Then nobody can have a position between two of its
+        // waits, and all that it has to know is what the plan ended with.
+        let waits = steps.iter().take_while(|step| matches!(step, Step::Wait(_))).count();
+        let joined = edges.last().is_none_or(|edge| edge.step <= waits)
+            && plan.version == self.tracker.host_version();
+        let news =
+            if joined { self.tracker.has_news(axis) } else { self.tracker.start(axis, clock) };
+        let mut emit = Emit { lane, axis, news, joined };
         let mut next = edges.iter().peekable();
-        let mut outcome = steps.drain(..).enumerate().try_for_each(|(at, step)| {
+        // By reference: a step is as large as its largest kind, and most are none of that.
+        let mut outcome = steps.iter_mut().enumerate().try_for_each(|(at, step)| {
             while let Some(edge) = next.next_if(|edge| edge.step <= at) {
                 let work_follows = last_work.is_some_and(|last| last >= at);
-                self.emit_wait(&mut emit, edge, work_follows, clock)?;
+                let more = joined && next.peek().is_some();
+                self.emit_wait(&mut emit, edge, work_follows, more, clock)?;
             }
             self.emit_step(&mut emit, step, plan, clock)
         });
         // A batch without steps comes after a global barrier too.
-        for edge in next {
-            outcome = outcome.and_then(|()| self.emit_wait(&mut emit, edge, false, clock));
+        while let (Ok(()), Some(edge)) = (&outcome, next.next()) {
+            let more = joined && next.peek().is_some();
+            outcome = self.emit_wait(&mut emit, edge, false, more, clock);
         }
+        steps.clear();
         edges.clear();
         plan.edges = edges;
         outcome
@@ -142,19 +154,21 @@ impl<D: Device> Session<'_, D> {
     fn emit_step(
         &mut self,
         emit: &mut Emit,
-        step: StepOf<D>,
+        step: &mut StepOf<D>,
         plan: &mut Plan,
         clock: &Clock,
     ) -> Result<(), Refusal> {
         let Emit { lane, axis, .. } = *emit;
-        match step {
-            Step::Work(command) => self.emit_work(emit, command, plan, clock),
-            Step::Wait(WaitFor::Fence(fence)) => {
-                let outside =
-                    matches!(self.resolve(&WaitFor::Fence(fence.clone())), Ok(Resolved::Outside));
+        match *step {
+            Step::Work(_) => match mem::replace(step, Step::Barrier(Barrier::Device)) {
+                Step::Work(command) => self.emit_work(emit, command, plan, clock),
+                _ => Ok(()),
+            },
+            Step::Wait(ref wait @ WaitFor::Fence(ref fence)) if plan.outside > 0 => {
+                let outside = matches!(self.resolve(wait), Ok(Resolved::Outside));
                 match fence.point().filter(|_| outside) {
                     Some(point) => {
-                        let (slot, target) = (point.slot.clone(), point.target);
+                        let (slot, target) = (Slot::clone(&point.slot), point.target);
                         let wait = Command::Wait { label: "wait", slot, target, bound: self.bound };
                         self.hand_over(lane, wait)?;
                         self.tracker.pass(axis);
@@ -190,7 +204,7 @@ impl<D: Device> Session<'_, D> {
         plan: &mut Plan,
         clock: &Clock,
     ) -> Result<(), Refusal> {
-        let Emit { lane, axis, news } = *emit;
+        let Emit { lane, axis, news, .. } = *emit;
         let label = command.label();
         let tracked = self.edges != Edges::Trust;
         if tracked {
@@ -221,12 +235,15 @@ impl<D: Device> Session<'_, D> {
         emit: &mut Emit,
         edge: &Edge,
         work_follows: bool,
+        more: bool,
         clock: &mut Clock,
     ) -> Result<(), Refusal> {
-        let Emit { lane, axis, .. } = *emit;
+        let Emit { lane, axis, joined, .. } = *emit;
         self.counts.edges += 1;
         self.counts.execution_only += u64::from(edge.execution_only);
-        self.tracker.join(clock, edge.axis, edge.count);
+        if !joined {
+            self.tracker.join(clock, edge.axis, edge.count);
+        }
         emit.news = true;
         self.traced_edge(lane, edge.axis, edge.count);
         if self.aids.observer.is_some() {
@@ -245,8 +262,10 @@ impl<D: Device> Session<'_, D> {
         let (slot, target) = (other.queue.completions().clone(), other.target(edge.count));
         let wait = Command::Wait { label: "wait", slot, target, bound: self.bound };
         self.hand_over(lane, wait)?;
-        self.tracker.learn(axis, clock);
-        emit.news = false;
+        if !more {
+            self.tracker.learn(axis, clock);
+            emit.news = false;
+        }
         self.tracker.pass(axis);
         self.lanes[lane].notes.push(Note::Wait(edge.axis, edge.count));
         self.counts.waits += 1;
@@ -278,4 +297,6 @@ struct Emit {
     axis: Axis,
     /// The clock has more than the tracker knows the lane to know.
     news: bool,
+    /// The clock has all that the edges bring, and it is learnt with the last of them.
+    joined: bool,
 }

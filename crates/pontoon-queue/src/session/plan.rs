@@ -20,6 +20,8 @@ pub(super) struct Plan {
     /// Waits for signals that are no session's.
     pub(super) outside: usize,
     pub(super) works: usize,
+    /// What the host knew, by its version.
+    pub(super) version: u64,
     pub(super) needs: Vec<Need>,
     pub(super) reduced: Vec<(Axis, u64)>,
     /// Each with the size of its region.
@@ -47,7 +49,8 @@ pub(super) enum Resolved {
 
 impl<D: Device> Session<'_, D> {
     /// Puts into `plan` what `steps` need if `lane` is given them now. `extra` comes before the
-    /// first step. Changes nothing else but `clock`.
+    /// first step. Changes nothing else but `clock`, which in the end is what is known when the last
+    /// of the edges is met.
     pub(super) fn plan(
         &mut self,
         lane: usize,
@@ -60,6 +63,7 @@ impl<D: Device> Session<'_, D> {
         plan.edges.clear();
         (plan.outside, plan.works) = (0, 0);
         self.tracker.start(own, clock);
+        plan.version = self.tracker.host_version();
         let barrier = self.devices[self.lanes[lane].device_at].barrier;
         for &(axis, count) in extra.iter().chain(&barrier) {
             self.plan_edge(plan, clock, 0, axis, count);

@@ -119,15 +119,24 @@ impl Tracker {
     /// Puts into `clock` what the next event of `axis` knows, if the host gives it now.
     /// Whether that is more than its last event was noted to know.
     pub(crate) fn start(&self, axis: Axis, clock: &mut Clock) -> bool {
-        let lane = self.lane(axis);
+        let (lane, news) = (self.lane(axis), self.has_news(axis));
         clock.clone_from(&lane.clock);
-        let news = lane.host_version != self.host_version;
         if news {
             clock.join(&self.lanes[0].clock);
         }
         // The axis is in order: all its earlier events are over when the next one starts.
         clock.advance(axis, lane.events);
         news
+    }
+
+    /// Whether the host knows more than the last event of `axis` was noted to know.
+    pub(crate) fn has_news(&self, axis: Axis) -> bool {
+        self.lane(axis).host_version != self.host_version
+    }
+
+    /// Another one whenever the host has learnt something.
+    pub(crate) fn host_version(&self) -> u64 {
+        self.host_version
     }
 
     /// Whether `clock` covers the first `count` events of an axis.

@@ -20,6 +20,7 @@ use std::{
 };
 
 use pontoon_hal::{Command, Device, Queue, fault_reason};
+use pontoon_signal::Slot;
 
 use settle::{split, unsettle};
 
@@ -720,7 +721,7 @@ impl<D: Device> Session<'_, D> {
         }
         // The queue fails in its turn too, after what it was given before.
         if let Some(late) = ended {
-            let (slot, target) = (late.gate.slot.clone(), late.gate.target);
+            let (slot, target) = (Slot::clone(&late.gate.slot), late.gate.target);
             let wait = Command::Wait { label: "wait", slot, target, bound: self.bound };
             let _ = self.lanes[lane].queue.submit(wait);
         }
