@@ -78,8 +78,10 @@ impl<D: Device> Session<'_, D> {
         let holds = if credit >= full { this.credits.unwrap_or(depth) } else { depth };
         self.room_by(lane, until, holds, room)?;
         // The queue's depth alone orders that much before what is submitted now, in every run. It is
-        // learnt now and then, so that no record of it has to be kept.
-        if full > knows + u64::from(depth / 2) && self.lanes[lane].is_over(full) == Ok(true) {
+        // learnt now and then, so that no record of it has to be kept; where edges are checked as
+        // seldom as memory allows, since nobody means to order anything by a depth.
+        let patience = if self.edges == Edges::Check { RECORDS } else { u64::from(depth / 2) };
+        if full > knows + patience && self.lanes[lane].is_over(full) == Ok(true) {
             self.tracker.host_learns(axis, full);
         }
         Ok(())
@@ -289,6 +291,9 @@ impl<D: Device> Session<'_, D> {
         }
     }
 }
+
+/// Events of a lane that the host has not waited for and that are remembered where edges are checked.
+const RECORDS: u64 = 1 << 10;
 
 /// A batch on its way to a lane.
 #[derive(Clone, Copy)]
