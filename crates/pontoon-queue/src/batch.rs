@@ -2,7 +2,9 @@
 
 use std::{fmt, marker::PhantomData, ops::Range};
 
-use pontoon_hal::{Access, Accesses, Arguments, Command, CommandOf, Device, Memory, Mode};
+use pontoon_hal::{
+    Access, Accesses, Arguments, Command, CommandOf, Device, Memory, Mode, RegionId,
+};
 
 use crate::{CollectiveId, EventId, Fence, SemaphoreId, StreamId};
 
@@ -174,8 +176,8 @@ impl<D: Device> Batch<D> {
     }
 
     fn work(&mut self, command: CommandOf<D::Queue>) -> &mut Self {
-        if let Some(why) = wrong_with(&command) {
-            return self.mistaken(Malformed { label: command.label(), why });
+        if let Some(mistake) = wrong_with(&command) {
+            return self.mistaken(mistake);
         }
         self.push(Step::Work(command))
     }
@@ -241,20 +243,17 @@ impl<D: Device> Batch<D> {
         }
         if matches!(self.on_failure, OnFailure::Retry(_)) && !self.idempotent {
             let why = "only a batch declared idempotent can be retried";
-            return Err(Malformed { label: "batch", why });
+            return Err(Malformed::new("batch", why));
         }
         if !matches!(self.on_failure, OnFailure::Error)
             && let Some(why) = undivided(&self.steps)
         {
-            return Err(Malformed { label: "batch", why });
+            return Err(Malformed::new("batch", why));
         }
         if let OnFailure::Rollback(ranges) = &self.on_failure
             && !ranges.iter().all(|(m, at)| Access::write(m, at.clone()).is_within_region())
         {
-            return Err(Malformed {
-                label: "batch",
-                why: "a range to roll back is not within its region",
-            });
+            return Err(Malformed::new("batch", "a range to roll back is not within its region"));
         }
         let Self { steps, on_failure, idempotent, .. } = self;
         Ok(Batch { steps, on_failure, mistake: None, idempotent, state: PhantomData })
@@ -300,12 +299,12 @@ pub(crate) fn launch<D: Device>(
     let mut declared = Accesses::new();
     for access in accesses {
         let why = "it declares too many accesses";
-        declared.try_push(access).map_err(|_| Malformed { label, why })?;
+        declared.try_push(access).map_err(|_| Malformed::new(label, why))?;
     }
     let mut scalars = Arguments::new();
     for argument in arguments {
         let why = "it has too many arguments";
-        scalars.try_push(argument).map_err(|_| Malformed { label, why })?;
+        scalars.try_push(argument).map_err(|_| Malformed::new(label, why))?;
     }
     let kernel = kernel.clone();
     Ok(Command::Launch { label, kernel, accesses: declared, arguments: scalars })
@@ -330,45 +329,95 @@ fn undivided<C>(steps: &[Step<C>]) -> Option<&'static str> {
 }
 
 /// Why a command could run on no device.
-pub(crate) fn wrong_with<M: Memory, K>(command: &Command<M, K>) -> Option<&'static str> {
-    let accesses: &[Access<M>] = match command {
-        Command::Launch { accesses, .. } => accesses,
+fn wrong_with<M: Memory, K>(command: &Command<M, K>) -> Option<Malformed> {
+    let label = command.label();
+    if let Some(beyond) = beyond(command) {
+        return Some(beyond);
+    }
+    let why = match command {
         Command::Copy { from, to, .. } => {
             if from.mode != Mode::Read || to.mode != Mode::Write {
-                return Some("a copy reads its source and writes its destination");
+                "a copy reads its source and writes its destination"
+            } else if from.range.len() != to.range.len() {
+                "source and destination differ in length"
+            } else if from.conflicts_with(to) {
+                "source and destination overlap"
+            } else {
+                return None;
             }
-            if from.range.len() != to.range.len() {
-                return Some("source and destination differ in length");
-            }
-            if from.conflicts_with(to) {
-                return Some("source and destination overlap");
-            }
-            return (!(from.is_within_region() && to.is_within_region()))
-                .then_some("an access is not within its region");
         }
-        _ => &[],
+        Command::Launch { accesses, .. } => {
+            let mut pairs = accesses.iter().enumerate();
+            let conflict = |(at, one): (usize, &Access<M>)| {
+                accesses[at + 1..].iter().any(|other| one.conflicts_with(other))
+            };
+            if !pairs.any(conflict) {
+                return None;
+            }
+            "two of its accesses overlap and one writes"
+        }
+        _ => return None,
     };
-    if !accesses.iter().all(Access::is_within_region) {
-        return Some("an access is not within its region");
-    }
-    let mut pairs = accesses.iter().enumerate();
-    pairs
-        .any(|(at, one)| accesses[at + 1..].iter().any(|other| one.conflicts_with(other)))
-        .then_some("two of its accesses overlap and one writes")
+    Some(Malformed::new(label, why))
+}
+
+/// The first access of a command that is not within its region.
+pub(crate) fn beyond<M: Memory, K>(command: &Command<M, K>) -> Option<Malformed> {
+    let access = accesses(command).find(|access| !access.is_within_region())?;
+    let (region, range, bytes) = (access.memory.id(), access.range.clone(), access.memory.bytes());
+    let beyond = Some(Beyond { region, range, bytes });
+    Some(Malformed { label: command.label(), why: "an access is not within its region", beyond })
+}
+
+/// The bytes that a command touches.
+pub(crate) fn accesses<M, K>(command: &Command<M, K>) -> impl Iterator<Item = &Access<M>> {
+    let (list, pair): (&[Access<M>], _) = match command {
+        Command::Launch { accesses, .. } => (accesses, [None, None]),
+        Command::Copy { from, to, .. } => (&[], [Some(from), Some(to)]),
+        _ => (&[], [None, None]),
+    };
+    list.iter().chain(pair.into_iter().flatten())
 }
 
 /// A batch that could never run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
     /// The command.
     pub label: &'static str,
     /// What is wrong with it.
     pub why: &'static str,
+    /// The bytes that there are none of, if that is what is wrong.
+    pub beyond: Option<Beyond>,
+}
+
+/// A range that is not within its region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beyond {
+    /// The region.
+    pub region: RegionId,
+    /// The bytes asked for, from its start.
+    pub range: Range<usize>,
+    /// How many it has.
+    pub bytes: usize,
+}
+
+impl Malformed {
+    pub(crate) fn new(label: &'static str, why: &'static str) -> Self {
+        Self { label, why, beyond: None }
+    }
 }
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} cannot be submitted: {}", self.label, self.why)
+        let Self { label, why, beyond } = self;
+        match beyond {
+            Some(Beyond { region, range, bytes }) => write!(
+                f,
+                "{label} cannot be submitted: bytes {}..{} are not within {region} of {bytes} bytes",
+                range.start, range.end
+            ),
+            None => write!(f, "{label} cannot be submitted: {why}"),
+        }
     }
 }
 

@@ -48,7 +48,7 @@ mod stream;
 mod tracker;
 
 pub use acyclic::{Acyclic, Cycle, Node, NodeRank};
-pub use batch::{Barrier, Batch, Malformed, OnFailure, Recorded, Sealed};
+pub use batch::{Barrier, Batch, Beyond, Malformed, OnFailure, Recorded, Sealed};
 pub use bisect::{Bisection, Verdict, bisect};
 pub use buffer::Buffer;
 pub use clock::{Axis, Clock};

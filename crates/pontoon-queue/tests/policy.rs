@@ -184,7 +184,7 @@ fn what_cannot_fail_as_a_whole_does_not_seal() {
     let mut batch = Batch::<CpuDevice>::new();
     batch.launch("fill", &kernel, [buffer.write(..)], [7]).on_failure(OnFailure::Retry(1));
     let why = "only a batch declared idempotent can be retried";
-    assert_eq!(batch.seal().unwrap_err(), Malformed { label: "batch", why });
+    assert_eq!(batch.seal().unwrap_err(), Malformed { label: "batch", why, beyond: None });
     let (semaphore, collective) = (session.semaphore("s"), session.collective("c", 2));
     let mut batch = filling(&mut session, &kernel, &buffer, OnFailure::Retry(1));
     batch.signal(semaphore, 1).wait_semaphore(semaphore, 2);

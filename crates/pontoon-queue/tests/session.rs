@@ -483,6 +483,37 @@ fn a_handle_of_another_session_is_refused_by_name() {
 }
 
 #[test]
+fn what_could_run_nowhere_is_refused_and_bytes_beyond_are_named() {
+    let device = device(0);
+    for edges in [Edges::Auto, Edges::Check, Edges::Trust] {
+        let mut session = Session::new(edges);
+        let stream = compute(&mut session, &device, "a");
+        let copies = session.stream(&device, Engine::Copy, "copies").unwrap();
+        let buffer = numbers(&device, 4);
+        let region = pontoon_hal::Memory::id(buffer.memory());
+        let said =
+            format!("add cannot be submitted: bytes 8..20 are not within {region} of 16 bytes");
+        let beyond = session.launch(stream, "add", &add(), [buffer.write(2..5)], [1]).unwrap_err();
+        assert_eq!(beyond.to_string(), said);
+        let mut batch = session.batch();
+        batch.launch("add", &add(), [buffer.write(2..5)], [1]);
+        assert_eq!(batch.seal().unwrap_err().to_string(), said);
+        let twice = [buffer.write(..2), buffer.read(1..)];
+        let refused = [
+            session.launch(copies, "add", &add(), [buffer.write(..)], [1]),
+            session.launch(stream, "twice", &add(), twice, []),
+            session.launch(stream, "many", &add(), (0..9).map(|_| buffer.read(..)), []),
+            session.copy(stream, "uneven", buffer.read(..2), buffer.write(3..)),
+        ];
+        for refused in refused {
+            let refused = refused.unwrap_err();
+            assert!(matches!(refused, Refusal::Malformed(_)), "{refused}");
+        }
+        assert_eq!(session.counts().commands, 0);
+    }
+}
+
+#[test]
 fn a_wait_that_times_out_names_the_chain_to_its_root() {
     let devices = [device(0), device(1)];
     let mut session = Session::auto();

@@ -282,7 +282,7 @@ impl<D: Device> Session<'_, D> {
             // It failed since it was asked. Some of the batch may be queued, so it counts as
             // submitted, and its fence fails.
             Err(SubmitError::Faulted(_)) => Ok(()),
-            Err(SubmitError::Malformed(why)) => Err(Refusal::Malformed(Malformed { label, why })),
+            Err(SubmitError::Malformed(why)) => Err(Refusal::Malformed(Malformed::new(label, why))),
             Err(_) => Err(Refusal::Full {
                 device: lane.device.rank(),
                 queue: lane.label.clone(),

@@ -7,7 +7,7 @@ use pontoon_hal::{Access, Command, Device, Engine, Memory, Mode};
 use super::{Edges, MissingEdge, Note, Refusal, Session, Site, Unrecorded};
 use crate::{
     Axis, Clock, Fence,
-    batch::{Barrier, Malformed, Step, StepOf, WaitFor},
+    batch::{Barrier, Malformed, Step, StepOf, WaitFor, accesses, beyond},
     check::HazardKind,
     tracker::{Need, Touch, Tracker, reduce},
 };
@@ -122,7 +122,10 @@ impl<D: Device> Session<'_, D> {
     ) -> Result<(), Refusal> {
         if self.lanes[lane].engine == Engine::Copy && matches!(command, Command::Launch { .. }) {
             let (label, why) = (command.label(), "the copy engine runs no kernels");
-            return Err(Refusal::Malformed(Malformed { label, why }));
+            return Err(Refusal::Malformed(Malformed::new(label, why)));
+        }
+        if let Some(beyond) = beyond(command) {
+            return Err(Refusal::Malformed(beyond));
         }
         if self.edges == Edges::Trust {
             return Ok(());
@@ -265,16 +268,6 @@ impl<D: Device> Session<'_, D> {
             None => Site { label, queue: None, device: None },
         }
     }
-}
-
-/// The bytes that a command touches.
-pub(super) fn accesses<M, K>(command: &Command<M, K>) -> impl Iterator<Item = &Access<M>> {
-    let (list, pair): (&[Access<M>], _) = match command {
-        Command::Launch { accesses, .. } => (accesses, [None, None]),
-        Command::Copy { from, to, .. } => (&[], [Some(from), Some(to)]),
-        _ => (&[], [None, None]),
-    };
-    list.iter().chain(pair.into_iter().flatten())
 }
 
 pub(super) fn touch<M: Memory>(access: &Access<M>) -> Touch {
