@@ -56,8 +56,9 @@ pub use pool::{
     Completer, CreateError, FencePool, LeakReport, LeakSite, Outstanding, PoolReport, PoolSpec,
 };
 pub use session::{
-    Abandoned, Chain, CollectiveId, Completed, Completion, Counts, Deadlock, Edges, EventId,
-    Foreign, HostError, Kind, Link, MissingEdge, Next, Pending, QueueId, QueueSpec, Refusal,
-    Refused, SemaphoreId, Session, Site, StreamId, Unrecorded, WaitFailure,
+    Abandoned, Cause, Chain, CollectiveId, Completed, Completion, Counts, Deadlock, Edges, EventId,
+    Figures, Foreign, HIGH_SHARE, HostError, Implied, Iteration, Kind, Link, MissingEdge, Moment,
+    Next, Pair, Pending, Profile, QueueId, QueueSpec, RedundantEdge, Refusal, Refused, SemaphoreId,
+    Session, Site, StreamId, Timeline, Unrecorded, WaitFailure, Where,
 };
 pub use stream::{Stream, StreamError};

@@ -8,7 +8,7 @@
 //! - `place.rs` gives a batch to its device;
 //! - `park.rs` holds back what waits for a signal that nobody has submitted yet, and refuses circles;
 //! - `host.rs` has the host's own accesses and waits;
-//! - `pending.rs` tells who waits for whom.
+//! - `pending.rs` tells who waits for whom, `profile/` what waiting cost, `timeline.rs` when.
 
 mod host;
 mod ids;
@@ -18,8 +18,10 @@ mod park;
 mod pending;
 mod place;
 mod plan;
+mod profile;
 mod refusal;
 mod spin;
+mod timeline;
 
 use std::{fmt, sync::Arc};
 
@@ -33,7 +35,11 @@ pub use host::{Completed, HostError, WaitFailure};
 pub use ids::{CollectiveId, EventId, Foreign, QueueId, SemaphoreId, StreamId};
 pub use park::Deadlock;
 pub use pending::{Chain, Link, Next, Pending};
+pub use profile::{
+    Cause, Figures, HIGH_SHARE, Implied, Iteration, Pair, Profile, RedundantEdge, Where,
+};
 pub use refusal::{Abandoned, MissingEdge, Refusal, Refused, Site};
+pub use timeline::{Moment, Timeline};
 
 use crate::{
     Axis, Batch, Clock, Fence, FencePool, Patience, PoolSpec,
@@ -44,6 +50,7 @@ use lane::Lane;
 use notes::{Note, Notes};
 use park::Parked;
 use plan::Plan;
+use profile::Profiler;
 
 /// Who sees to it that commands which touch the same bytes are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +160,7 @@ pub struct Session<'d, D: Device> {
     /// What the host did.
     notes: Notes,
     counts: Counts,
+    profiler: Profiler,
     /// Storage that is used again.
     plan: Plan,
     clock: Clock,
@@ -264,6 +272,7 @@ impl<'d, D: Device> Session<'d, D> {
             pool: FencePool::new(Rank(0), PoolSpec::default()),
             notes: Notes::new(0),
             counts: Counts::default(),
+            profiler: Profiler::default(),
             plan: Plan::default(),
             clock: Clock::default(),
             spare: Vec::new(),
@@ -338,6 +347,7 @@ impl<'d, D: Device> Session<'d, D> {
         let known = self.devices.iter().position(|known| std::ptr::eq(known.device, device));
         known.unwrap_or_else(|| {
             self.devices.push(DeviceState { device, barrier: None });
+            self.profiler.device(device.report());
             self.devices.len() - 1
         })
     }

@@ -5,7 +5,7 @@ use std::mem;
 use pontoon_hal::{Command, CommandOf, Device, Queue, SubmitError};
 
 use super::{
-    Edges, Note, Plan, Refusal, Room, Session,
+    Cause, Edges, Note, Plan, Refusal, Room, Session,
     plan::{Edge, Resolved, touches_of},
 };
 use crate::{
@@ -92,7 +92,8 @@ impl<D: Device> Session<'_, D> {
     }
 
     fn wait_for_room(&mut self, axis: Axis, until: u64, patience: Patience) -> Result<(), Refusal> {
-        self.reach(axis, until, patience).map_err(|error| match error.fault.clone() {
+        let reached = self.reach_for(Cause::Room, axis, until, patience);
+        reached.map_err(|error| match error.fault.clone() {
             Some(fault) => Refusal::Faulted(fault),
             None => Refusal::NoRoom(error),
         })
@@ -209,17 +210,20 @@ impl<D: Device> Session<'_, D> {
         self.counts.edges += 1;
         self.counts.execution_only += u64::from(edge.execution_only);
         self.tracker.join(clock, edge.axis, edge.count);
+        self.profiler.redundant.waits(lane, edge.axis, edge.count);
         emit.news = true;
-        let Some(other) = Self::lane_of(edge.axis) else { return Ok(()) };
-        let other = &self.lanes[other];
+        let Some(at) = Self::lane_of(edge.axis) else { return Ok(()) };
+        let other = &self.lanes[at];
         // The host has acquired it then, and the queue's own counter hands that on with the next
         // command. Without one there would be no event that knows it.
         if work_follows && other.is_over(edge.count) == Ok(true) {
             self.counts.complete += 1;
+            self.ordered(lane, at, edge.count);
             return Ok(());
         }
         let (slot, target) = (other.queue.completions().clone(), other.target(edge.count));
-        let wait = Command::Wait { label: "wait", slot, target, bound: self.bound };
+        let label = edge.purpose.label();
+        let wait = Command::Wait { label, slot, target, bound: self.bound };
         self.hand_over(lane, wait)?;
         self.tracker.learn(axis, clock);
         emit.news = false;
@@ -231,9 +235,13 @@ impl<D: Device> Session<'_, D> {
 
     fn hand_over(&mut self, lane: usize, command: CommandOf<D::Queue>) -> Result<(), Refusal> {
         let label = command.label();
-        let lane = &mut self.lanes[lane];
+        let submitting = self.submitting();
+        let (at, lane) = (lane, &mut self.lanes[lane]);
         match lane.queue.submit(command) {
-            Ok(_) => Ok(()),
+            Ok(position) => {
+                self.submitted(at, position, submitting);
+                Ok(())
+            }
             Err(SubmitError::Faulted(fault)) => Err(Refusal::Faulted(fault)),
             Err(SubmitError::Malformed(why)) => Err(Refusal::Malformed(Malformed { label, why })),
             Err(_) => Err(Refusal::Full {
