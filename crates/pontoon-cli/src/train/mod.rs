@@ -10,15 +10,17 @@ mod error;
 mod job;
 mod model;
 mod plan;
+mod profile;
 mod progress;
 mod reference;
 mod report;
 mod rng;
+mod trace;
 mod way;
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -28,6 +30,7 @@ use pontoon::{
 };
 
 pub(crate) use error::TrainError;
+pub(crate) use trace::TraceError;
 
 use data::{Dataset, Split};
 use job::Job;
@@ -35,6 +38,7 @@ use plan::Plan;
 use progress::Progress;
 use reference::{Settings, train_reference};
 use report::Report;
+use trace::{Room, Trace};
 use way::{Inject, Run, Way};
 
 use crate::duration::LONGEST;
@@ -84,6 +88,10 @@ pub(crate) struct Options {
     /// Trains on one thread as well and fails if the digests differ.
     #[arg(long)]
     verify: bool,
+    /// Where to draw the run in time, for ui.perfetto.dev: what each queue did when, and who waited
+    /// for whom.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Prints one JSON object instead of a report for people.
     #[arg(long)]
     json: bool,
@@ -129,19 +137,32 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
     let (epochs, batch, seed) = (options.epochs, options.batch as usize, options.seed);
     let settings = Settings { epochs, batch, seed, ..Settings::DEFAULT };
     let plan = Plan::new(&settings, train.len());
-    let job = Job::open(options.devices, Arc::clone(&train), settings, &plan)?;
+    let trace = options.trace.as_deref().map(Trace::create).transpose()?;
+    let room = trace.as_ref().map_or(Room::default(), |_| Room::of(&plan, options.devices));
+    let job = Job::open(options.devices, Arc::clone(&train), settings, &plan, room.spans)?;
 
     let progress = Progress::new(plan.steps());
     if let Some(inject) = options.inject {
         progress.warn(&format!("injected: {}", inject.what(options.devices - 1)));
     }
     let (bound, inject) = (options.bound.unwrap_or_else(tuned), options.inject);
-    let run = Run { job: &job, plan: &plan, edges, bound, inject, progress: &progress };
+    let timeline = Mutex::default();
+    let (moments, keep) = (room.moments, &timeline);
+    let run =
+        Run { job: &job, plan: &plan, edges, bound, inject, progress: &progress, moments, keep };
     let started = Instant::now();
     let ran = way::run(options.sync, &run);
     let wall = started.elapsed();
     progress.finish();
-    let ran = ran?;
+    let timeline = timeline.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // Of a run that failed too: that is when one wants to look.
+    let written = trace.map(|trace| trace.write(job.runtime.devices(), &timeline));
+    let ran = ran.inspect_err(|_| {
+        if let Some(Ok(written)) = &written {
+            progress.warn(&format!("trace of what ran until it failed: {}", written.file));
+        }
+    })?;
+    let written = written.transpose()?;
 
     let params = job.shared.params()?;
     let digest = model::digest(&params);
@@ -163,6 +184,9 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
         waits: &ran.waits,
         edges,
         counts: ran.counts.as_ref(),
+        profile: ran.profile.as_ref(),
+        slowest: ran.slowest.as_ref(),
+        trace: written.as_ref(),
     };
     report.print(options.json).map_err(TrainError::Output)?;
     match reference {

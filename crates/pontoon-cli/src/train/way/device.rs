@@ -50,7 +50,7 @@ pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
     let devices = run.job.runtime.devices();
     let busy = devices.iter().map(pontoon::CpuDevice::busy).sum();
     waits.stalled = (waits.stalled * devices.len() as u32).saturating_sub(busy);
-    Ok(Ran { losses, waits, counts: None })
+    Ok(Ran { losses, waits, ..Ran::default() })
 }
 
 fn stop_all(run: &Run<'_>, waits: &mut HostWaits) -> Result<(), TrainError> {

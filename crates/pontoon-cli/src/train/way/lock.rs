@@ -84,7 +84,7 @@ pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
     failures.sort_by_key(TrainError::is_consequence);
     match failures.into_iter().next() {
         Some(error) => Err(error),
-        None => Ok(Ran { losses, waits: waits.figures(), counts: None }),
+        None => Ok(Ran { losses, waits: waits.figures(), ..Ran::default() }),
     }
 }
 

@@ -5,10 +5,18 @@ mod inject;
 mod lock;
 mod signals;
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
 
 use hdrhistogram::Histogram;
-use pontoon::{Bound, Buffer, Counts, Edges, cpu::Region, hal::Fault};
+use pontoon::{
+    Bound, Buffer, Counts, Edges,
+    cpu::Region,
+    hal::Fault,
+    queue::{Iteration, Profile, Timeline},
+};
 
 pub(crate) use inject::Inject;
 pub(crate) use lock::Turn;
@@ -42,6 +50,10 @@ pub(super) struct Run<'r> {
     pub(super) bound: Duration,
     pub(super) inject: Option<Inject>,
     pub(super) progress: &'r Progress,
+    /// How many moments of the host to keep, where there is a session.
+    pub(super) moments: usize,
+    /// Where to, however the run ends.
+    pub(super) keep: &'r Mutex<Timeline>,
 }
 
 /// What came of it.
@@ -52,6 +64,10 @@ pub(super) struct Ran {
     pub(super) waits: Waits,
     /// What the session did, if there was one.
     pub(super) counts: Option<Counts>,
+    /// What synchronisation cost, if there was a session.
+    pub(super) profile: Option<Profile>,
+    /// The step that took longest.
+    pub(super) slowest: Option<Iteration>,
 }
 
 /// The host's waits, or the devices' where those wait.
