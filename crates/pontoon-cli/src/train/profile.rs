@@ -20,7 +20,7 @@ const SHOWN: usize = 3;
 pub(super) struct ProfileSummary {
     iterations: u64,
     sync_points: u64,
-    waits: BTreeMap<&'static str, WaitSummary>,
+    waits: BTreeMap<String, WaitSummary>,
     maintenance: Maintenance,
     fence_allocations: u64,
     /// All of them; what follows are the different ones.
@@ -74,7 +74,7 @@ struct SlowestSummary {
 impl ProfileSummary {
     pub(super) fn new(profile: &Profile, slowest: Option<&Iteration>) -> Self {
         let figures = &profile.figures;
-        let waits = Cause::ALL.into_iter().map(|cause| (cause.name(), figures.waits(cause)));
+        let waits = Cause::ALL.into_iter().map(|cause| (cause, figures.waits(cause)));
         let waits = waits.filter(|(_, times)| times.count() > 0);
         let redundant = profile
             .redundant
@@ -83,7 +83,7 @@ impl ProfileSummary {
         Self {
             iterations: profile.iterations,
             sync_points: figures.sync_points,
-            waits: waits.map(|(name, times)| (name, WaitSummary::new(times))).collect(),
+            waits: waits.map(|(cause, times)| (key(cause), WaitSummary::new(times))).collect(),
             maintenance: Maintenance {
                 asked: figures.maintenance_asked,
                 merged: figures.maintenance_merged,
@@ -168,6 +168,11 @@ impl WaitSummary {
             p99_us: us(times.quantile(0.99)),
         }
     }
+}
+
+/// A cause as a name in JSON.
+fn key(cause: Cause) -> String {
+    cause.name().replace(' ', "_")
 }
 
 fn us(time: Nanos) -> f64 {

@@ -64,6 +64,8 @@ struct Summary<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
     edges_a_step: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    commands: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     redundant_edges_a_step: Option<f64>,
     sync_points_a_step: f64,
     wait_mean_us: f64,
@@ -129,6 +131,7 @@ impl Report<'_> {
                 Edges::Trust => "trust",
             }),
             edges_a_step: self.counts.map(|counts| counts.edges as f64 / steps),
+            commands: self.counts.map(|counts| counts.commands),
             redundant_edges_a_step: self.counts.map(|counts| counts.redundant as f64 / steps),
             sync_points_a_step: self.waits.count as f64 / steps,
             wait_mean_us: us(self.waits.mean),
