@@ -293,3 +293,54 @@ fn last_of(start: Nanos, end: Nanos) -> Nanos {
 fn us(time: Nanos) -> f64 {
     time.0 as f64 / 1e3
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const QUEUE: SlotId = SlotId::new(0, 1);
+
+    fn work(position: u64, start: u64, end: u64) -> Span {
+        let (label, position) = (Arc::from("queue"), Seq::new(position));
+        let (start, end) = (Nanos(start), Nanos(end));
+        Span { queue: QUEUE, label, position, command: "c", kind: SpanKind::Work, start, end }
+    }
+
+    fn written(spans: Vec<Span>, moments: Moments<'_>) -> String {
+        let mut out = Vec::new();
+        Events::new(spans, moments).write(0, &mut out).expect("a vector takes all");
+        String::from_utf8(out).expect("JSON is text")
+    }
+
+    /// A wait of the host that ran out of patience came after nothing.
+    #[test]
+    fn a_wait_that_was_given_up_has_no_arrow() {
+        let waited = |end| Moment::Waited {
+            cause: Cause::Host,
+            queue: QUEUE,
+            target: Seq::new(1),
+            start: Nanos(50),
+            end: Nanos(end),
+        };
+        let arrows = |end| {
+            let text = written(vec![work(1, 100, 200)], &[waited(end)]);
+            text.matches("\"ph\":\"s\"").count()
+        };
+        assert_eq!((arrows(150), arrows(250)), (0, 1));
+    }
+
+    #[test]
+    fn depth_counts_what_was_given_and_is_not_over() {
+        let given = |position, at| Moment::Submitted {
+            queue: QUEUE,
+            position: Seq::new(position),
+            at: Nanos(at),
+        };
+        let spans = vec![work(u64::MAX, 20, 30), work(0, 30, 60)];
+        let text = written(spans, &[given(u64::MAX, 10), given(0, 25)]);
+        let depth = |line: &str| line.split("\"commands\":").nth(1)?.chars().next();
+        assert_eq!(text.lines().filter_map(depth).collect::<String>(), "1210");
+    }
+}
