@@ -36,7 +36,7 @@ pub struct CpuSpec {
     /// How its units poll. A processor has an atomic load; tests do as devices that have none.
     pub atomic_load: Load,
     /// Commands that are kept for [`take_spans`](CpuDevice::take_spans). With none, a command costs
-    /// one comparison more; each that is kept takes 112 bytes, from the start.
+    /// one comparison more; each that is kept takes some 90 bytes, from the start.
     pub trace: u32,
 }
 

@@ -214,7 +214,10 @@ impl Summary<'_> {
             profile.print(out)?;
         }
         if let Some(TraceSummary { file, spans, dropped }) = &self.trace {
-            writeln!(out, "  trace           {file}: {spans} commands, {dropped} events dropped")?;
+            writeln!(
+                out,
+                "  trace           {file}: {spans} commands and waits, {dropped} dropped"
+            )?;
         }
         match self.profile.as_ref().and_then(ProfileSummary::warning) {
             Some(warning) => writeln!(out, "warning: {warning}"),
