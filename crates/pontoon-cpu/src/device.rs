@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use pontoon_hal::{AllocateError, Capabilities, Device, Engine, OpenQueueError, RegionId};
+use pontoon_hal::{
+    AllocateError, Capabilities, Device, DeviceReport, Engine, OpenQueueError, RegionId,
+};
 use pontoon_signal::{
     Bound, Host, Load, Nanos, Os, Publisher, Rank, Seq, SignalTable, Slot, SlotId, SystemError,
     TableShape, WaitError, Waiter,
@@ -17,6 +19,7 @@ use crate::{
     kernel::Kernel,
     memory::Region,
     queue::{CpuQueue, Lane, Number, lock},
+    spans::{SpanLog, Spans},
     unit,
     wait_log::WaitLog,
 };
@@ -32,12 +35,15 @@ pub struct CpuSpec {
     pub start: Seq,
     /// How its units poll. A processor has an atomic load; tests do as devices that have none.
     pub atomic_load: Load,
+    /// Commands that are kept for [`take_spans`](CpuDevice::take_spans). With none, a command costs
+    /// one comparison more; each that is kept takes some 90 bytes, from the start.
+    pub trace: u32,
 }
 
 impl Default for CpuSpec {
     /// Two units, queues of 128 commands.
     fn default() -> Self {
-        Self { units: 2, depth: 128, start: Seq::new(0), atomic_load: Load::Native }
+        Self { units: 2, depth: 128, start: Seq::new(0), atomic_load: Load::Native, trace: 0 }
     }
 }
 
@@ -66,6 +72,7 @@ pub(crate) struct Shared {
     pub(crate) rank: Rank,
     pub(crate) changes: Slot,
     load: Load,
+    pub(crate) spans: Option<Arc<SpanLog>>,
     state: Mutex<State>,
     meter: Mutex<Meter>,
 }
@@ -198,7 +205,9 @@ impl CpuDevice {
                 return Err(OpenDeviceError::TooMany { what, asked, most });
             }
         }
-        let shared = Arc::new(Shared::new(rank, spec.start, spec.atomic_load));
+        let mut shared = Shared::new(rank, spec.start, spec.atomic_load);
+        shared.spans = (spec.trace > 0).then(|| Arc::new(SpanLog::new(spec.trace as usize)));
+        let shared = Arc::new(shared);
         let capabilities = capabilities(spec).map_err(OpenDeviceError::Memory)?;
         let mut device = Self { shared, spec, capabilities, threads: Vec::new() };
         for index in 0..spec.units {
@@ -235,6 +244,12 @@ impl CpuDevice {
     /// one of its queues, and no command was running.
     pub fn stalled(&self) -> Duration {
         self.metered().1.as_duration()
+    }
+
+    /// The commands that were over since the device was opened or since the last call, if it was
+    /// opened to keep any.
+    pub fn take_spans(&self) -> Spans {
+        self.shared.spans.as_deref().map_or_else(Spans::default, SpanLog::take)
     }
 
     fn metered(&self) -> (Nanos, Nanos) {
@@ -328,6 +343,11 @@ impl Device for CpuDevice {
         }
         Ok(())
     }
+
+    fn report(&self) -> Option<DeviceReport> {
+        let (busy, stalled) = self.metered();
+        Some(DeviceReport::new(busy, stalled))
+    }
 }
 
 impl State {
@@ -355,7 +375,7 @@ impl Shared {
             end: End::Open,
         };
         let (state, meter) = (Mutex::new(state), Mutex::default());
-        Self { rank, changes, load, state, meter }
+        Self { rank, changes, load, spans: None, state, meter }
     }
 
     /// How the device polls `slot` (C3). Nothing of it that runs on a unit polls in another way.

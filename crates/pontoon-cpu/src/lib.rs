@@ -34,6 +34,7 @@ mod kernel;
 mod memory;
 mod queue;
 mod rest;
+mod spans;
 mod unit;
 mod wait_log;
 
@@ -41,4 +42,5 @@ pub use device::{CpuDevice, CpuSpec, OpenDeviceError};
 pub use kernel::{Context, Kernel};
 pub use memory::Region;
 pub use queue::CpuQueue;
+pub use spans::{Span, SpanKind, Spans};
 pub use wait_log::WaitLog;

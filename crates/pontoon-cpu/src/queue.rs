@@ -8,8 +8,8 @@ use std::{
 
 use arrayvec::ArrayVec;
 use pontoon_hal::{
-    ACCESSES_MAX, Accesses, Cause, Command, Engine, Fault, FaultCell, Hazard, Queue, QueueReport,
-    SubmitError,
+    ACCESSES_MAX, Accesses, Cause, Command, Engine, Fault, FaultCell, Hazard, Purpose, Queue,
+    QueueReport, SubmitError,
 };
 use pontoon_signal::{
     Bound, BufferReader, BufferWriter, Host, Nanos, Os, Publisher, Rank, Seq, Slot, Waiter,
@@ -19,6 +19,7 @@ use crate::{
     device::Shared,
     kernel::{Context, Kernel},
     memory::{Borrow, Holder, Region},
+    spans::{Span, SpanKind, SpanLog},
 };
 
 pub(crate) type CpuCommand = Command<Region, Kernel>;
@@ -56,6 +57,8 @@ pub(crate) struct Lane {
     pub(crate) arrivals: Slot,
     /// Set under the lock of `head`, before the signal ends.
     fault: FaultCell,
+    /// Where commands that are over are noted, if they are.
+    spans: Option<Arc<SpanLog>>,
     head: Mutex<Head>,
 }
 
@@ -148,6 +151,7 @@ impl CpuQueue {
             completions,
             arrivals: head.ring.pending().0,
             fault: FaultCell::default(),
+            spans: shared.spans.clone(),
             head: Mutex::new(head),
         });
         Self { ring: ring.undated(), depth, completed: start, lane, _number: number }
@@ -298,7 +302,7 @@ impl Lane {
     fn look_at_wait(&self, head: &mut Head, held: Held, again: bool, shared: &Shared) -> Look {
         let looked = held.waiter.try_wait(held.target);
         // After the look: what was published by then was published before.
-        let now = if again { Os.now() } else { held.since };
+        let now = if again || self.spans.is_some() { Os.now() } else { held.since };
         let outcome = match looked {
             Ok(None) if held.deadline().is_none_or(|deadline| now < deadline) => {
                 if !again {
@@ -320,7 +324,9 @@ impl Lane {
                 let delivery = held.waiter.last_publish().filter(|_| again);
                 let delivery = delivery.filter(|at| at.since(held.since) > Nanos(0));
                 shared.reached(now, again, passed, delivery.map(|at| now.since(at)));
-                Ok(Done { busy: Nanos(0), held: Some(passed) })
+                let (purpose, target) = (Purpose::of(held.label), held.target);
+                let kind = SpanKind::Wait { purpose, signal: held.waiter.slot().id(), target };
+                Ok(Done { started: held.since, took: passed, kind })
             }
             Err(error) => {
                 head.report.timeouts += u64::from(error.is_timeout());
@@ -359,15 +365,21 @@ impl Lane {
         std::mem::take(&mut lock(&self.head).passed_over)
     }
 
-    fn complete(&self, head: &mut Head, label: &'static str, outcome: Result<Done, Cause>) {
+    fn complete(&self, head: &mut Head, command: &'static str, outcome: Result<Done, Cause>) {
         // The device may have been lost meanwhile: then nothing completes any more.
         let Some(open) = &mut head.open else { return };
         match outcome {
             Ok(done) => {
                 note(&mut head.report, &done);
+                if let Some(spans) = &self.spans {
+                    let (queue, position) = (self.completions.id(), open.done.value() + 1);
+                    let (start, end) = (done.started, done.started.saturating_add(done.took));
+                    let (label, kind) = (Arc::clone(&self.label), done.kind);
+                    spans.note(Span { queue, label, position, command, kind, start, end });
+                }
                 open.done.pub_release(1);
             }
-            Err(cause) => self.fail(head, label, cause),
+            Err(cause) => self.fail(head, command, cause),
         }
     }
 
@@ -407,16 +419,20 @@ pub(crate) fn run(command: CpuCommand, shared: &Shared) -> Result<Done, Cause> {
 
 /// What a completed command cost.
 pub(crate) struct Done {
-    busy: Nanos,
-    held: Option<Nanos>,
+    started: Nanos,
+    took: Nanos,
+    kind: SpanKind,
 }
 
 fn note(report: &mut QueueReport, done: &Done) {
     report.completed += 1;
-    report.busy = report.busy.saturating_add(done.busy);
-    if let Some(held) = done.held {
-        report.waits += 1;
-        report.held = report.held.saturating_add(held);
+    match done.kind {
+        SpanKind::Work => report.busy = report.busy.saturating_add(done.took),
+        SpanKind::Wait { purpose, signal, .. } => {
+            report.by.record(purpose, signal, done.took);
+            report.waits += 1;
+            report.held = report.held.saturating_add(done.took);
+        }
     }
 }
 
@@ -441,9 +457,9 @@ fn launch(
     let ran = catch_unwind(AssertUnwindSafe(|| {
         kernel.run(&mut Context::new(shared.rank, &mut borrows, arguments));
     }));
-    let busy = shared.end(started);
+    let took = shared.end(started);
     ran.map_err(panicked)?;
-    Ok(Done { busy, held: None })
+    Ok(Done { started, took, kind: SpanKind::Work })
 }
 
 fn panicked(panic: Box<dyn Any + Send>) -> Cause {
@@ -474,7 +490,7 @@ fn copy(
     let mut to = Borrow::of(to, holder).map_err(Cause::Hazard)?;
     let started = shared.begin();
     to.bytes_mut().copy_from_slice(from.bytes());
-    Ok(Done { busy: shared.end(started), held: None })
+    Ok(Done { started, took: shared.end(started), kind: SpanKind::Work })
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

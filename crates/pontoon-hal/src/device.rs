@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use pontoon_signal::{Bound, Rank, SystemError, WaitError};
+use pontoon_signal::{Bound, Nanos, Rank, SystemError, WaitError};
 
 use crate::{Capabilities, Memory, Queue};
 
@@ -17,6 +17,9 @@ use crate::{Capabilities, Memory, Queue};
 ///   better.
 /// - D4: a lost device ends the signals of all its queues with `PeerDead` and its rank.
 /// - D5: dropping the device ends it as if lost, after the commands that run have ended.
+/// - D6: a device that meters its time reports at any moment how long it was busy and how long it
+///   stood still for a wait, up to that moment. It is never both at once, neither ever falls, and
+///   an idle device is neither.
 pub trait Device: Send + Sync {
     /// Its regions.
     type Memory: Memory;
@@ -55,6 +58,28 @@ pub trait Device: Send + Sync {
     ///
     /// As long as `bound` allows.
     fn synchronize(&self, bound: Bound) -> Result<(), WaitError>;
+
+    /// D6: what it did with its time since it was opened; `None` if it does not meter that.
+    fn report(&self) -> Option<DeviceReport> {
+        None
+    }
+}
+
+/// What a device did with its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceReport {
+    /// At least one command was running.
+    pub busy: Nanos,
+    /// None was, and a wait held back at least one queue.
+    pub stalled: Nanos,
+}
+
+impl DeviceReport {
+    /// A report of these times.
+    pub const fn new(busy: Nanos, stalled: Nanos) -> Self {
+        Self { busy, stalled }
+    }
 }
 
 /// What runs a queue's commands.

@@ -14,12 +14,16 @@ mod device;
 mod fault;
 mod memory;
 mod queue;
+mod times;
+mod wait;
 
 pub use capability::Capabilities;
 pub use command::{
     ACCESSES_MAX, ARGUMENTS_MAX, Access, Accesses, Arguments, Command, Mode, overlap,
 };
-pub use device::{AllocateError, Device, Engine, OpenQueueError};
+pub use device::{AllocateError, Device, DeviceReport, Engine, OpenQueueError};
 pub use fault::{Cause, Fault, FaultCell, Hazard, fault_reason};
 pub use memory::{HostAccessError, Memory, RegionId};
 pub use queue::{CommandOf, Queue, QueueReport, SubmitError};
+pub use times::Times;
+pub use wait::{Purpose, SOURCES_MAX, WaitReport};

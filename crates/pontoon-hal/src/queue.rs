@@ -4,7 +4,7 @@ use core::fmt;
 
 use pontoon_signal::{Nanos, Seq, Slot};
 
-use crate::{Command, Fault, FaultCell, Memory};
+use crate::{Command, Fault, FaultCell, Memory, WaitReport};
 
 /// An in-order queue. Its completions are a counter: the n-th command done moves it to n.
 ///
@@ -26,6 +26,9 @@ use crate::{Command, Fault, FaultCell, Memory};
 ///   at the same time never reach common bytes of which one writes: the second fails with a
 ///   hazard before it starts. A host access counts as one that runs, however short it is (M3).
 /// - Q7: dropping the queue waits for nothing. What was submitted still runs; then the signal ends.
+/// - Q8: the report has each completed wait under what its label says it was for
+///   ([`Purpose`](crate::Purpose)) and under the signal it waited for, with how long it was the
+///   queue's next command. What is completed is in it.
 pub trait Queue: Send {
     /// The device's memory.
     type Memory: Memory;
@@ -102,4 +105,6 @@ pub struct QueueReport {
     pub held: Nanos,
     /// Time-outs of wait commands.
     pub timeouts: u64,
+    /// Q8: the waits by what they were for, and for which signals.
+    pub by: WaitReport,
 }

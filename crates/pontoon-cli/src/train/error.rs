@@ -9,7 +9,7 @@ use pontoon::{
     signal::WaitError,
 };
 
-use super::{data::DataError, way::Turn};
+use super::{TraceError, data::DataError, way::Turn};
 use crate::{doctor::bytes, from::from};
 
 /// How a training run fails.
@@ -54,6 +54,8 @@ pub(crate) enum TrainError {
     Fault(Fault),
     /// The digest is not that of one thread.
     Digest { found: String, reference: String },
+    /// The trace could not be written.
+    Trace(TraceError),
     /// The results could not be written.
     Output(std::io::Error),
 }
@@ -61,10 +63,13 @@ pub(crate) enum TrainError {
 impl TrainError {
     /// Whether the user asked for something impossible, rather than the run failing.
     pub(crate) fn is_bad_input(&self) -> bool {
-        matches!(
-            self,
-            Self::Data(_) | Self::Options(_) | Self::NoSuchFence { .. } | Self::TooLarge { .. }
-        )
+        match self {
+            Self::Data(_) | Self::Options(_) | Self::NoSuchFence { .. } | Self::TooLarge { .. } => {
+                true
+            }
+            Self::Trace(error) => error.is_bad_input(),
+            _ => false,
+        }
     }
 
     /// Whether it is a wait that used up its time, after which waiting again may help.
@@ -132,6 +137,7 @@ impl fmt::Display for TrainError {
                 "the weights' digest is {found}, but one thread gets {reference}: a dependency \
                  is missing"
             ),
+            Self::Trace(error) => error.fmt(f),
             Self::Output(error) => write!(f, "cannot write the results: {error}"),
         }
     }
@@ -142,6 +148,7 @@ impl std::error::Error for TrainError {}
 from! {
     TrainError:
     DataError => Data,
+    TraceError => Trace,
     OpenQueueError => Queue,
     AllocateError => Memory,
     HostAccessError => Host,

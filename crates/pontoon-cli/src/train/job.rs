@@ -183,9 +183,10 @@ impl Job {
         train: Arc<Dataset>,
         settings: Settings,
         plan: &Plan,
+        trace: u32,
     ) -> Result<Self, TrainError> {
         fits(needed(train.shape(), plan), available_memory())?;
-        let spec = CpuSpec::default();
+        let spec = CpuSpec { trace, ..CpuSpec::default() };
         let runtime = Runtime::cpu_of(devices, spec).map_err(TrainError::Device)?;
         let shape = train.shape();
         let shards = model::shards(plan.largest_batch());

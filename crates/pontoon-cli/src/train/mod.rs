@@ -11,16 +11,18 @@ mod job;
 mod missing;
 mod model;
 mod plan;
+mod profile;
 mod progress;
 mod reference;
 mod report;
 mod rng;
+mod trace;
 mod trial;
 mod way;
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -30,6 +32,7 @@ use pontoon::{
 };
 
 pub(crate) use error::TrainError;
+pub(crate) use trace::TraceError;
 pub(crate) use trial::Trial;
 
 use data::{Dataset, Split};
@@ -38,6 +41,7 @@ use plan::Plan;
 use progress::Progress;
 use reference::{Settings, train_reference};
 use report::Report;
+use trace::{Room, Trace};
 use way::{Inject, Run, Way};
 
 use crate::duration::LONGEST;
@@ -87,6 +91,10 @@ pub(crate) struct Options {
     /// Trains on one thread as well and fails if the digests differ.
     #[arg(long)]
     verify: bool,
+    /// Where to draw the run in time, for ui.perfetto.dev: what each queue did when, and who waited
+    /// for whom.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Prints one JSON object instead of a report for people.
     #[arg(long)]
     json: bool,
@@ -132,16 +140,19 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
     let (epochs, batch, seed) = (options.epochs, options.batch as usize, options.seed);
     let settings = Settings { epochs, batch, seed, ..Settings::DEFAULT };
     let plan = Plan::new(&settings, train.len());
-    let job = Job::open(options.devices, Arc::clone(&train), settings, &plan)?;
+    let trace = options.trace.as_deref().map(Trace::create).transpose()?;
+    let room = trace.as_ref().map_or(Room::default(), |_| Room::of(&plan, options.devices));
+    let job = Job::open(options.devices, Arc::clone(&train), settings, &plan, room.spans)?;
 
     let progress = Progress::new(plan.steps());
     if let Some(inject) = options.inject {
         progress.warn(&format!("injected: {}", inject.what(options.devices - 1)));
     }
     let (bound, inject) = (options.bound.unwrap_or_else(tuned), options.inject);
-    let (added, observe) = (Vec::new(), false);
-    let run =
-        Run { job: &job, plan: &plan, edges, bound, inject, added, observe, progress: &progress };
+    let timeline = Mutex::default();
+    let (added, observe, progress) = (Vec::new(), false, &progress);
+    let (job, plan, moments, keep) = (&job, &plan, room.moments, &timeline);
+    let run = Run { job, plan, edges, bound, inject, added, observe, progress, moments, keep };
     let started = Instant::now();
     let ran = way::run(options.sync, &run);
     let wall = started.elapsed();
@@ -153,11 +164,18 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
         }
         _ => None,
     };
+    let timeline = timeline.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // Of a run that failed too: that is when one wants to look.
+    let written = trace.map(|trace| trace.write(job.runtime.devices(), &timeline));
     let ran = ran.inspect_err(|_| {
+        if let Some(Ok(written)) = &written {
+            progress.warn(&format!("trace of what ran until it failed: {}", written.file));
+        }
         if let Some(missing) = &missing {
-            eprintln!("{missing}");
+            progress.warn(missing);
         }
     })?;
+    let written = written.transpose()?;
 
     let params = job.shared.params()?;
     let digest = model::digest(&params);
@@ -180,6 +198,9 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
         waits: &ran.waits,
         edges,
         counts: ran.counts.as_ref(),
+        profile: ran.profile.as_ref(),
+        slowest: ran.slowest.as_ref(),
+        trace: written.as_ref(),
     };
     report.print(options.json).map_err(TrainError::Output)?;
     match reference {

@@ -5,10 +5,17 @@ use std::{
     time::Duration,
 };
 
-use pontoon::{Counts, Edges};
+use pontoon::{
+    Counts, Edges,
+    queue::{Iteration, Profile},
+};
 use serde::Serialize;
 
-use super::way::{Waits, Way};
+use super::{
+    profile::ProfileSummary,
+    trace::Written,
+    way::{Waits, Way},
+};
 use crate::figures::closed_pipe_is_no_fault;
 
 /// What came of a run.
@@ -32,6 +39,11 @@ pub(super) struct Report<'r> {
     pub(super) edges: Edges,
     /// What the session did, if there was one.
     pub(super) counts: Option<&'r Counts>,
+    /// What synchronisation cost, if there was a session.
+    pub(super) profile: Option<&'r Profile>,
+    /// The step that took longest.
+    pub(super) slowest: Option<&'r Iteration>,
+    pub(super) trace: Option<&'r Written>,
 }
 
 #[derive(Serialize)]
@@ -56,6 +68,8 @@ struct Summary<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
     edges_a_step: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    commands: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     redundant_edges_a_step: Option<f64>,
     sync_points_a_step: f64,
     wait_mean_us: f64,
@@ -66,6 +80,17 @@ struct Summary<'r> {
     delivery_p99_us: Option<f64>,
     timeouts: u64,
     sync_share: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<ProfileSummary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<TraceSummary<'r>>,
+}
+
+#[derive(Serialize)]
+struct TraceSummary<'r> {
+    file: &'r str,
+    spans: usize,
+    dropped: u64,
 }
 
 impl Report<'_> {
@@ -111,6 +136,7 @@ impl Report<'_> {
                 Edges::Trust => "trust",
             }),
             edges_a_step: self.counts.map(|counts| counts.edges as f64 / steps),
+            commands: self.counts.map(|counts| counts.commands),
             redundant_edges_a_step: self.counts.map(|counts| counts.redundant as f64 / steps),
             sync_points_a_step: self.waits.count as f64 / steps,
             wait_mean_us: us(self.waits.mean),
@@ -118,7 +144,15 @@ impl Report<'_> {
             delivery_median_us: self.waits.delivery.map(|(median, _)| us(median)),
             delivery_p99_us: self.waits.delivery.map(|(_, p99)| us(p99)),
             timeouts: self.waits.timeouts,
-            sync_share: self.waits.stalled.as_secs_f64() / available,
+            sync_share: self
+                .profile
+                .and_then(|profile| profile.figures.sync_share())
+                .unwrap_or(self.waits.stalled.as_secs_f64() / available),
+            profile: self.profile.map(|profile| ProfileSummary::new(profile, self.slowest)),
+            trace: self.trace.map(|written| {
+                let Written { file, spans, dropped } = written;
+                TraceSummary { file, spans: *spans, dropped: *dropped }
+            }),
         }
     }
 }
@@ -183,6 +217,19 @@ impl Summary<'_> {
             out,
             "  sync share      {:.1} % of the devices' time, in which they stood still for a wait",
             self.sync_share * 100.0
-        )
+        )?;
+        if let Some(profile) = &self.profile {
+            profile.print(out)?;
+        }
+        if let Some(TraceSummary { file, spans, dropped }) = &self.trace {
+            writeln!(
+                out,
+                "  trace           {file}: {spans} commands and waits, {dropped} dropped"
+            )?;
+        }
+        match self.profile.as_ref().and_then(ProfileSummary::warning) {
+            Some(warning) => writeln!(out, "warning: {warning}"),
+            None => Ok(()),
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{
     path::Path,
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -72,12 +72,13 @@ impl Trial {
     /// Trains anew.
     pub(super) fn run(&self, edges: Edges, how: How) -> Result<Tried, TrainError> {
         let plan = Plan::new(&self.settings, self.train.len());
-        let job = Job::open(self.devices, Arc::clone(&self.train), self.settings, &plan)?;
+        let job = Job::open(self.devices, Arc::clone(&self.train), self.settings, &plan, 0)?;
         let progress = Progress::hidden();
         let How { inject, added, observe } = how;
         let (bound, steps) = (self.bound, plan.steps());
         let (job, plan, progress) = (&job, &plan, &progress);
-        let run = Run { job, plan, edges, bound, inject, added, observe, progress };
+        let (moments, keep) = (0, &Mutex::default());
+        let run = Run { job, plan, edges, bound, inject, added, observe, progress, moments, keep };
         let started = Instant::now();
         let ran = way::run(Way::Signals, &run)?;
         let wall = started.elapsed();

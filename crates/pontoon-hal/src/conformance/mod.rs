@@ -9,6 +9,7 @@
 pub mod capability;
 pub mod device;
 pub mod memory;
+pub mod metering;
 pub mod queue;
 
 use std::{
@@ -22,7 +23,9 @@ use pontoon_signal::{
     Bound, Publisher, Rank, Seq, SignalTable, Slot, SlotId, TableShape, WaitError,
 };
 
-use crate::{Access, Accesses, Command, CommandOf, Device, Engine, Memory, Queue, SubmitError};
+use crate::{
+    Access, Accesses, Command, CommandOf, Device, Engine, Memory, Purpose, Queue, SubmitError,
+};
 
 /// A kind of device under test.
 pub trait Subject {
@@ -73,7 +76,7 @@ pub(crate) const MOMENT: Duration = Duration::from_millis(20);
 ///
 /// If the device breaks a clause.
 pub fn run_all<S: Subject>(subject: &S) {
-    let clauses: [(&str, Check<S>); 22] = [
+    let clauses: [(&str, Check<S>); 24] = [
         ("C1, C4", capability::c1_c4_the_host_sees_what_kernels_wrote),
         ("C2", capability::c2_kernels_reach_other_devices),
         ("C3, C5, C6", capability::c3_c5_c6_the_report_makes_sense),
@@ -85,6 +88,7 @@ pub fn run_all<S: Subject>(subject: &S) {
         ("D3", device::d3_synchronize_waits_for_all_queues),
         ("D4", device::d4_a_lost_device_ends_its_signals),
         ("D5", device::d5_dropping_ends_what_does_not_run),
+        ("D6", metering::d6_a_device_reports_its_time),
         ("Q1", queue::q1_commands_complete_in_order),
         ("Q2", queue::q2_a_full_queue_gives_the_command_back),
         ("Q3", queue::q3_what_was_written_is_readable),
@@ -93,6 +97,7 @@ pub fn run_all<S: Subject>(subject: &S) {
         ("Q5 after it", queue::q5_a_failed_queue_stays_failed_when_dropped),
         ("Q6", queue::q6_unordered_accesses_are_a_hazard),
         ("Q7", queue::q7_dropping_waits_for_nothing),
+        ("Q8", metering::q8_waits_are_reported_by_purpose_and_source),
         ("M1, M2", memory::m1_m2_new_regions),
         ("M3", memory::m3_host_accesses_meet_commands),
         ("M4", memory::m4_clones_name_the_same_memory),
@@ -210,7 +215,8 @@ impl<'s, S: Subject> Bench<'s, S> {
         target: Seq,
         time: Duration,
     ) -> CommandOf<QueueOf<S>> {
-        Command::Wait { label: "wait", slot: slot.clone(), target, bound: Bound::within(time) }
+        let label = Purpose::Dependency.label();
+        Command::Wait { label, slot: slot.clone(), target, bound: Bound::within(time) }
     }
 
     /// Submits, as soon as the queue has room.

@@ -3,7 +3,7 @@
 use pontoon_hal::Device;
 use pontoon_signal::Bound;
 
-use super::Session;
+use super::{Cause, Session};
 
 /// What the host waits for after each batch that a device was given.
 ///
@@ -50,7 +50,8 @@ impl<D: Device> Session<'_, D> {
             let expired = match full_sync {
                 FullSync::Queue => {
                     let axis = Self::axis(lane);
-                    let reached = self.reach(axis, self.tracker.events(axis), self.patience);
+                    let events = self.tracker.events(axis);
+                    let reached = self.reach_for(Cause::FullSync, axis, events, self.patience);
                     reached.is_err_and(|failed| failed.error.is_timeout())
                 }
                 FullSync::Device => {

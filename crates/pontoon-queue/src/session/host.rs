@@ -4,9 +4,9 @@ use std::{fmt, mem, sync::Arc, time::Duration};
 
 use bytemuck::Pod;
 use pontoon_hal::{AllocateError, Device, HostAccessError, Memory, Mode};
-use pontoon_signal::{Bound, Host, Nanos, Os, WaitError};
+use pontoon_signal::{Bound, Host, Os, WaitError};
 
-use super::{Deadlock, Edges, Note, Refusal, Session, StreamId};
+use super::{Cause, Deadlock, Edges, Note, Refusal, Session, StreamId};
 use crate::{
     Abandoned, Axis, Buffer, Fence, FenceError, Patience,
     fence::Late,
@@ -251,9 +251,8 @@ impl<D: Device> Session<'_, D> {
             let error = match lane.waiter().wait_ge_bounded(lane.target(count), bound) {
                 Ok(observed) => {
                     observed.acq_fence();
-                    let waited = Os.now().since(started);
-                    lane.spin.learn(waited);
-                    self.waited(waited);
+                    let waited = self.waited(at, count, started);
+                    self.lanes[at].spin.learn(waited);
                     self.traced("complete", at, count);
                     return Ok(());
                 }
@@ -268,7 +267,7 @@ impl<D: Device> Session<'_, D> {
                 slice = patience.idle();
                 continue;
             }
-            self.waited(waited);
+            self.waited(at, count, started);
             let lane = &self.lanes[at];
             let point = lane.point(self.id, axis, count);
             let fence = lane.fence(self.id, axis, count);
@@ -281,12 +280,6 @@ impl<D: Device> Session<'_, D> {
             }
             return Err(failed);
         }
-    }
-
-    /// Counts a wait of the host.
-    fn waited(&mut self, waited: Nanos) {
-        self.counts.host_waits += 1;
-        self.counts.host_waited = self.counts.host_waited.saturating_add(waited);
     }
 
     /// Waits for all that a stream was given so far.
@@ -449,6 +442,7 @@ impl<D: Device> Session<'_, D> {
         memory: &D::Memory,
         mode: Mode,
     ) -> Result<(), HostError> {
+        self.access_starts();
         if self.edges == Edges::Trust {
             return Ok(());
         }
@@ -472,7 +466,8 @@ impl<D: Device> Session<'_, D> {
                 if self.aids.observer.is_some() {
                     self.observe_host(label, axis, count);
                 }
-                self.reach(axis, count, self.patience).map_err(HostError::Wait)?;
+                let reached = self.reach_for(Cause::Access, axis, count, self.patience);
+                reached.map_err(HostError::Wait)?;
                 self.tracker.host_learns(axis, count);
                 Ok(())
             });
@@ -483,11 +478,13 @@ impl<D: Device> Session<'_, D> {
         if let Err(HostError::Refused(why)) = &met {
             self.dump_refusal(why);
         }
+        self.access_starts();
         met
     }
 
     /// Notes the touch that was met.
     fn noted(&mut self, label: &'static str) {
+        self.access_ends(label);
         if self.edges == Edges::Trust {
             return;
         }

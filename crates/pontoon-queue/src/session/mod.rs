@@ -12,6 +12,7 @@
 //! - `callback.rs` tells of completions, and ends the session;
 //! - `pending.rs` tells who waits for whom, `dump.rs` and `trace.rs` when, `describe.rs` what a fence is
 //!   and why it failed;
+//! - `profile/` tells what waiting cost, `timeline.rs` when;
 //! - `observe.rs` and `full_sync.rs` help to find an edge that is missing.
 
 mod aids;
@@ -31,9 +32,11 @@ mod pending;
 mod place;
 mod plan;
 mod policy;
+mod profile;
 mod refusal;
 mod reopen;
 mod spin;
+mod timeline;
 mod trace;
 
 use std::{fmt, panic::Location, sync::Arc};
@@ -51,7 +54,11 @@ pub use ids::{CollectiveId, EventId, Foreign, QueueId, SemaphoreId, StreamId};
 pub use observe::EdgeName;
 pub use park::{Deadlock, Held, Reason};
 pub use pending::{Awaited, Chain, Link, Next, Pending, Standing};
+pub use profile::{
+    Cause, Figures, HIGH_SHARE, Implied, Iteration, Pair, Profile, RedundantEdge, Where,
+};
 pub use refusal::{Abandoned, MissingEdge, Refusal, Refused, Site};
+pub use timeline::{Moment, Timeline};
 
 use crate::{
     Axis, Batch, Clock, Fence, FencePool, Patience, PoolSpec,
@@ -65,6 +72,7 @@ use notes::{Note, Notes};
 use park::Parked;
 use plan::Plan;
 use policy::Kept;
+use profile::Profiler;
 
 /// Who sees to it that commands which touch the same bytes are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,6 +192,7 @@ pub struct Session<'d, D: Device> {
     /// What the host did.
     notes: Notes,
     counts: Counts,
+    profiler: Profiler,
     /// Storage that is used again.
     plan: Plan,
     clock: Clock,
@@ -313,6 +322,7 @@ impl<'d, D: Device> Session<'d, D> {
             pool: FencePool::new(Rank(0), PoolSpec::default()),
             notes: Notes::new(0),
             counts: Counts::default(),
+            profiler: Profiler::default(),
             plan: Plan::default(),
             clock: Clock::default(),
             spare: Vec::new(),
@@ -391,6 +401,7 @@ impl<'d, D: Device> Session<'d, D> {
         let known = self.devices.iter().position(|known| std::ptr::eq(known.device, device));
         known.unwrap_or_else(|| {
             self.devices.push(DeviceState { device, barrier: None, held: None });
+            self.profiler.device(device.report());
             self.devices.len() - 1
         })
     }

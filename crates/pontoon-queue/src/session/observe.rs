@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, fmt};
 
-use pontoon_hal::Device;
+use pontoon_hal::{Device, Purpose};
 
 use super::{HostError, Lane, Note, Plan, Session, Site};
 use crate::{Axis, Clock};
@@ -122,7 +122,7 @@ impl<D: Device> Session<'_, D> {
         let this = Some(&self.lanes[lane]);
         let own = self.aids.added.iter().filter(|added| is_of(&added.name.later, label, this));
         for (axis, count) in own.filter_map(|added| added.last) {
-            self.plan_edge(plan, clock, step, axis, count);
+            self.plan_edge(plan, clock, step, (axis, count), Purpose::Dependency);
         }
     }
 

@@ -6,7 +6,7 @@ use pontoon_hal::{Command, CommandOf, Device, Queue, SubmitError};
 use pontoon_signal::Slot;
 
 use super::{
-    Edges, Note, Plan, Refusal, Room, Session,
+    Cause, Edges, Note, Plan, Refusal, Room, Session,
     plan::{Edge, Resolved, touches_of},
 };
 use crate::{
@@ -107,7 +107,8 @@ impl<D: Device> Session<'_, D> {
     }
 
     fn wait_for_room(&mut self, axis: Axis, until: u64, patience: Patience) -> Result<(), Refusal> {
-        self.reach(axis, until, patience).map_err(|error| match error.fault.clone() {
+        let reached = self.reach_for(Cause::Room, axis, until, patience);
+        reached.map_err(|error| match error.fault.clone() {
             Some(fault) => Refusal::Faulted(fault),
             None => Refusal::NoRoom(error),
         })
@@ -246,23 +247,26 @@ impl<D: Device> Session<'_, D> {
         if !joined {
             self.tracker.join(clock, edge.axis, edge.count);
         }
+        self.profiler.redundant.waits(lane, edge.axis, edge.count);
         emit.news = true;
         self.traced_edge(lane, edge.axis, edge.count);
         if self.aids.observer.is_some() {
             self.observe_wait(lane, edge.axis, edge.count);
         }
-        let Some(other) = Self::lane_of(edge.axis) else { return Ok(()) };
-        let other = &self.lanes[other];
+        let Some(at) = Self::lane_of(edge.axis) else { return Ok(()) };
+        let other = &self.lanes[at];
         // The host has acquired it then, and the queue's own counter hands that on with the next
         // command. Without one there would be no event that knows it. Where edges are checked every
         // run has the same events, or what is refused would depend on what happens to be over.
         let may_elide = work_follows && self.edges != Edges::Check;
         if may_elide && other.is_over(edge.count) == Ok(true) {
             self.counts.complete += 1;
+            self.ordered(lane, at, edge.count);
             return Ok(());
         }
         let (slot, target) = (other.queue.completions().clone(), other.target(edge.count));
-        let wait = Command::Wait { label: "wait", slot, target, bound: self.bound };
+        let label = edge.purpose.label();
+        let wait = Command::Wait { label, slot, target, bound: self.bound };
         self.hand_over(lane, wait)?;
         if !more {
             self.tracker.learn(axis, clock);
@@ -276,9 +280,13 @@ impl<D: Device> Session<'_, D> {
 
     fn hand_over(&mut self, lane: usize, command: CommandOf<D::Queue>) -> Result<(), Refusal> {
         let label = command.label();
-        let lane = &mut self.lanes[lane];
+        let submitting = self.submitting();
+        let (at, lane) = (lane, &mut self.lanes[lane]);
         match lane.queue.submit(command) {
-            Ok(_) => Ok(()),
+            Ok(position) => {
+                self.submitted(at, position, submitting);
+                Ok(())
+            }
             // It failed since it was asked. Some of the batch may be queued, so it counts as
             // submitted, and its fence fails.
             Err(SubmitError::Faulted(_)) => Ok(()),

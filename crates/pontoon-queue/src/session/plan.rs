@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pontoon_hal::{Access, Command, Device, Engine, Memory, Mode};
+use pontoon_hal::{Access, Command, Device, Engine, Memory, Mode, Purpose};
 
 use super::{Edges, MissingEdge, Note, Refusal, Session, Site, Unrecorded};
 use crate::{
@@ -35,6 +35,7 @@ pub(super) struct Edge {
     pub(super) axis: Axis,
     pub(super) count: u64,
     pub(super) execution_only: bool,
+    pub(super) purpose: Purpose,
 }
 
 /// What a wait waits for, as far as the session knows.
@@ -65,8 +66,11 @@ impl<D: Device> Session<'_, D> {
         self.tracker.start(own, clock);
         plan.version = self.tracker.host_version();
         let barrier = self.devices[self.lanes[lane].device_at].barrier;
-        for &(axis, count) in extra.iter().chain(&barrier) {
-            self.plan_edge(plan, clock, 0, axis, count);
+        for &(axis, count) in extra {
+            self.plan_edge(plan, clock, 0, (axis, count), Purpose::Barrier);
+        }
+        if let Some(event) = barrier {
+            self.plan_edge(plan, clock, 0, event, Purpose::FullSync);
         }
         for (at, step) in steps.iter().enumerate() {
             match step {
@@ -79,8 +83,10 @@ impl<D: Device> Session<'_, D> {
                 }
                 Step::Wait(wait) => match self.resolve(wait)? {
                     Resolved::At(axis, count) => {
-                        if !self.plan_edge(plan, clock, at, axis, count) {
+                        let event = (axis, count);
+                        if !self.plan_edge(plan, clock, at, event, Purpose::Dependency) {
                             self.counts.redundant += 1;
+                            self.note_redundant(lane, plan, axis, count);
                         }
                     }
                     Resolved::Outside => plan.outside += 1,
@@ -101,13 +107,13 @@ impl<D: Device> Session<'_, D> {
         plan: &mut Plan,
         clock: &mut Clock,
         step: usize,
-        axis: Axis,
-        count: u64,
+        (axis, count): (Axis, u64),
+        purpose: Purpose,
     ) -> bool {
         if Tracker::covers(clock, axis, count) {
             return false;
         }
-        plan.edges.push(Edge { step, axis, count, execution_only: false });
+        plan.edges.push(Edge { step, axis, count, execution_only: false, purpose });
         self.tracker.join(clock, axis, count);
         true
     }
@@ -152,7 +158,8 @@ impl<D: Device> Session<'_, D> {
         for &(axis, count) in &plan.reduced {
             let mut causes = plan.needs.iter().filter(|need| need.epoch.axis == axis);
             let execution_only = causes.all(Need::is_execution_only);
-            plan.edges.push(Edge { step, axis, count, execution_only });
+            let purpose = Purpose::Dependency;
+            plan.edges.push(Edge { step, axis, count, execution_only, purpose });
             self.tracker.join(clock, axis, count);
         }
         Ok(())
@@ -166,9 +173,14 @@ impl<D: Device> Session<'_, D> {
         plan: &mut Plan,
         clock: &mut Clock,
     ) -> Result<(), Refusal> {
+        let purpose = match barrier {
+            Barrier::Streams(_) => Purpose::Barrier,
+            Barrier::Device => Purpose::FullSync,
+        };
         let mut wait_for = |other: usize| {
             let axis = Self::axis(other);
-            self.plan_edge(plan, clock, step, axis, self.tracker.events(axis));
+            let event = (axis, self.tracker.events(axis));
+            self.plan_edge(plan, clock, step, event, purpose);
         };
         match barrier {
             Barrier::Streams(streams) => {

@@ -5,10 +5,18 @@ mod inject;
 mod lock;
 mod signals;
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
 
 use hdrhistogram::Histogram;
-use pontoon::{Bound, Buffer, Counts, Edges, cpu::Region, hal::Fault, queue::EdgeName};
+use pontoon::{
+    Bound, Buffer, Counts, Edges,
+    cpu::Region,
+    hal::Fault,
+    queue::{EdgeName, Iteration, Profile, Timeline},
+};
 
 pub(crate) use inject::Inject;
 pub(crate) use lock::Turn;
@@ -46,6 +54,10 @@ pub(super) struct Run<'r> {
     /// Whether the edges that are made are wanted.
     pub(super) observe: bool,
     pub(super) progress: &'r Progress,
+    /// How many moments of the host to keep, where there is a session.
+    pub(super) moments: usize,
+    /// Where to, however the run ends.
+    pub(super) keep: &'r Mutex<Timeline>,
 }
 
 /// What came of it.
@@ -58,6 +70,10 @@ pub(super) struct Ran {
     pub(super) counts: Option<Counts>,
     /// The edges that were made, if they were wanted.
     pub(super) observed: Vec<EdgeName>,
+    /// What synchronisation cost, if there was a session.
+    pub(super) profile: Option<Profile>,
+    /// The step that took longest.
+    pub(super) slowest: Option<Iteration>,
 }
 
 /// The host's waits, or the devices' where those wait.

@@ -54,6 +54,7 @@ impl<'d> Streams<'d> {
         if run.observe {
             session.observe_edges();
         }
+        session = session.with_timeline(run.moments);
         let devices = run.job.runtime.devices();
         let mut of_devices = Vec::with_capacity(devices.len());
         for device in devices {
@@ -111,17 +112,23 @@ pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
     let mut given = Given::new(run, lanes.len());
     let mut ran = Ran::default();
     let mut late = 0;
+    streams.session.begin_iteration();
     let submitted =
         submit_all(run, &mut lanes, &root, &mut streams, &mut given, &mut ran, &mut late);
-    submitted.map_err(|error| {
+    let submitted = submitted.map_err(|error| {
         // Let the failure run down to the last stream: who waited for whom says more than the
         // stream that happened to be submitted to.
         let _ = streams.session.drain(streams.update, Patience::within(run.bound));
         root_fault(streams.session.faults()).map_or(error, TrainError::Fault)
-    })?;
+    });
+    if let Ok(mut keep) = run.keep.lock() {
+        *keep = streams.session.take_timeline();
+    }
+    submitted?;
     ran.waits = waits(run, late);
     ran.counts = Some(streams.session.counts());
     ran.observed = streams.session.observed();
+    ran.profile = Some(streams.session.profile());
     Ok(ran)
 }
 
@@ -218,7 +225,12 @@ fn finish(
     let read = |buffer: &Buffer<Region, f32>, at, into: &mut [f32]| {
         Ok(streams.session.read(buffer, at, into)?)
     };
-    run.finish_step(&run.plan.step(under.step), &mut ran.losses, read)
+    run.finish_step(&run.plan.step(under.step), &mut ran.losses, read)?;
+    let step = streams.session.end_iteration();
+    if ran.slowest.as_ref().is_none_or(|slowest| slowest.figures.time < step.figures.time) {
+        ran.slowest = Some(step);
+    }
+    Ok(())
 }
 
 fn wait(
