@@ -128,7 +128,9 @@ fn a_slow_producer_is_named_and_survived() {
         assert!(warnings.lines().filter(|line| is_named(line)).count() >= 3, "{way}: {warnings}");
         assert!(warnings.contains("for producer 3 slot"), "{way}: {warnings}");
         if way == "lock" {
-            assert!(warnings.contains("for the gradient of device 3 in step"), "{warnings}");
+            // Who holds the lock keeps others from theirs, so the first that is missing may be one of
+            // them.
+            assert!(warnings.contains("for the gradient of device "), "{warnings}");
         }
     }
 }
@@ -227,15 +229,24 @@ fn a_dropped_fence_is_refused_and_bisection_names_the_same_edge() {
     }
 }
 
+/// Wrong, and it shows: by the digest, or where the two commands happened to meet by a hazard.
 #[test]
-fn a_dropped_fence_that_nobody_looks_for_gives_another_digest() {
+fn a_dropped_fence_that_nobody_looks_for_spoils_the_run() {
     let good = result(&["--epochs", "2"]);
-    let bad = result(&["--epochs", "2", "--trust", "--inject", "drop-fence"]);
-    assert_ne!(good["weights_digest"], bad["weights_digest"]);
-    assert_eq!(good["weights_digest"], bad["reference_digest"]);
+    let output = train(&["--epochs", "2", "--trust", "--inject", "drop-fence", "--json"]);
+    if output.status.success() {
+        let bad: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_ne!(good["weights_digest"], bad["weights_digest"]);
+        assert_eq!(good["weights_digest"], bad["reference_digest"]);
+        assert!(bad["missing_dependency"].as_str().unwrap().contains("-> normalise"), "{bad}");
+    } else {
+        let error = text(&output.stderr);
+        assert!(error.contains("wait for its fence first"), "{error}");
+    }
     let output = train(&["--epochs", "1", "--trust", "--inject", "drop-fence", "--verify"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("a dependency is missing"));
+    let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(said.contains("missing: copy features (device 3 queue copy) -> normalise"), "{said}");
 }
 
 #[test]

@@ -16,8 +16,9 @@ use super::{
 };
 use crate::doctor::available_memory;
 
-/// Batches that can be under way at once: one is prepared while the one before is trained on.
-pub(super) const IN_FLIGHT: usize = 2;
+/// Batches that can be under way at once. With two the host, which shares the cores with the devices,
+/// often came too late with the next one; more than four gain nothing.
+pub(super) const IN_FLIGHT: usize = 4;
 
 /// The job: its devices, and what they share.
 pub(super) struct Job {
@@ -47,10 +48,11 @@ pub(super) struct Shared {
 pub(super) struct Lane {
     pub(super) index: usize,
     shared: Shared,
-    staging: [Batch; IN_FLIGHT],
-    batches: [Batch; IN_FLIGHT],
-    normalised: [Buffer<Region, f32>; IN_FLIGHT],
-    augmented: [Buffer<Region, f32>; IN_FLIGHT],
+    // Of each batch under way.
+    staging: Vec<Batch>,
+    batches: Vec<Batch>,
+    normalised: Vec<Buffer<Region, f32>>,
+    augmented: Vec<Buffer<Region, f32>>,
     kernels: Kernels,
     features: Vec<f32>,
     labels: Vec<u8>,
@@ -295,10 +297,10 @@ impl Lane {
         Ok(Self {
             index,
             shared: shared.clone(),
-            staging: [batch()?, batch()?],
-            batches: [batch()?, batch()?],
-            normalised: [images()?, images()?],
-            augmented: [images()?, images()?],
+            staging: (0..IN_FLIGHT).map(|_| batch()).collect::<Result<_, _>>()?,
+            batches: (0..IN_FLIGHT).map(|_| batch()).collect::<Result<_, _>>()?,
+            normalised: (0..IN_FLIGHT).map(|_| images()).collect::<Result<_, _>>()?,
+            augmented: (0..IN_FLIGHT).map(|_| images()).collect::<Result<_, _>>()?,
             kernels: Kernels::new(shared, slow),
             features: vec![0.0; most * inputs],
             labels: vec![0; most],

@@ -180,16 +180,20 @@ fn submit(
         given.wait(part.streams, fences::COPY_NORMALISE, device, normalise, &copied)?;
         given.delay(part.streams, Stage::Normalise, device, normalise, step)?;
         let normalised = lane.normalise(part, step)?;
+        given.ran(&[fences::COPY_NORMALISE], device, &normalised);
         given.wait(part.streams, fences::COPY_AUGMENT, device, augment, &copied)?;
         given.delay(part.streams, Stage::Augment, device, augment, step)?;
         let augmented = lane.augment(part, step)?;
+        given.ran(&[fences::COPY_AUGMENT], device, &augmented);
         given.wait(part.streams, fences::NORMALISE_TRAIN, device, train, &normalised)?;
         given.wait(part.streams, fences::AUGMENT_TRAIN, device, train, &augmented)?;
         if let Some(before) = before {
             given.wait(part.streams, fences::UPDATE_TRAIN, device, train, before)?;
         }
         given.delay(part.streams, Stage::Train, device, train, step)?;
-        gradients.push((device, lane.gradient(part, step, run.is_slow(lane, step))?));
+        let gradient = lane.gradient(part, step, run.is_slow(lane, step))?;
+        given.ran(&fences::BEFORE_TRAIN, device, &gradient);
+        gradients.push((device, gradient));
     }
     // In the order of the devices, which is the order of the shards.
     let update = streams.update;
@@ -198,6 +202,9 @@ fn submit(
     }
     given.delay(streams, Stage::Update, 0, update, step)?;
     let update = root.update(&mut streams.part(0), step)?;
+    for (device, _) in &gradients {
+        given.ran(&[fences::TRAIN_UPDATE], *device, &update);
+    }
     let gradients = gradients.into_iter().map(|(_, fence)| fence).collect();
     Ok(Under { step: step.index, gradients, update })
 }

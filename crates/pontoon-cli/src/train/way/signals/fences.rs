@@ -11,6 +11,8 @@ pub(super) const COPY_AUGMENT: usize = 1;
 pub(super) const NORMALISE_TRAIN: usize = 2;
 pub(super) const AUGMENT_TRAIN: usize = 3;
 pub(super) const UPDATE_TRAIN: usize = 4;
+/// Those that a gradient waits for.
+pub(super) const BEFORE_TRAIN: [usize; 3] = [NORMALISE_TRAIN, AUGMENT_TRAIN, UPDATE_TRAIN];
 /// Fence `5 * devices + device`: the update waits for a device's gradient.
 pub(super) const TRAIN_UPDATE: usize = 5;
 const OF_A_DEVICE: usize = 5;
@@ -97,5 +99,16 @@ impl Given {
             streams.session.stream_wait(stream, &delay.next())?;
         }
         Ok(())
+    }
+
+    /// `fence` is of the command that waits of these kinds are for: what was delayed for it may go on
+    /// when it has run.
+    pub(super) fn ran(&self, kinds: &[usize], device: usize, fence: &Fence) {
+        let is_dropped = |&kind: &usize| self.dropped == Some(self.number(kind, device));
+        if kinds.iter().any(is_dropped)
+            && let Some(delay) = &self.delay
+        {
+            delay.open_after(fence);
+        }
     }
 }
