@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use pontoon_hal::{Cause, Command, Engine, Fault, FaultCell, Purpose, QueueReport};
-use pontoon_signal::{Bound, BufferReader, Host, Nanos, Os, Publisher, Rank, Seq, Slot, Waiter};
+use pontoon_signal::{BufferReader, Host, Nanos, Os, Publisher, Rank, Seq, Slot, Waiter};
 
 use crate::{
     execute::Done,
+    held::Held,
     queue::{CpuCommand, Number},
     shared::{Shared, lock},
     spans::{Span, SpanKind, SpanLog},
@@ -55,16 +56,6 @@ struct Head {
 struct Open {
     done: Publisher,
     _number: Number,
-}
-
-/// A wait that was looked at and not reached.
-#[derive(Debug)]
-struct Held {
-    label: &'static str,
-    waiter: Waiter,
-    target: Seq,
-    bound: Bound,
-    since: Nanos,
 }
 
 /// What a look at a queue found.
@@ -153,7 +144,7 @@ impl Lane {
         match arrived {
             Ok(Some(Command::Wait { label, slot, target, bound })) => {
                 let waiter = slot.into_uncounted_waiter().reading_by(shared.load());
-                let held = Held { label, waiter, target, bound, since: Os.now() };
+                let held = Held::new(label, waiter, target, bound, Os.now());
                 self.look_at_wait(head, held, false, shared)
             }
             Ok(Some(command)) => {
@@ -170,10 +161,13 @@ impl Lane {
     }
 
     /// One look at a wait; `again` if an earlier one found it not reached.
-    fn look_at_wait(&self, head: &mut Head, held: Held, again: bool, shared: &Shared) -> Look {
+    fn look_at_wait(&self, head: &mut Head, mut held: Held, again: bool, shared: &Shared) -> Look {
         let looked = held.waiter.try_wait(held.target);
         // After the look: what was published by then was published before.
         let now = if again || self.spans.is_some() { Os.now() } else { held.since };
+        if matches!(looked, Ok(None)) {
+            held.progress.look(&held.waiter, now);
+        }
         let outcome = match looked {
             Ok(None) if held.deadline().is_none_or(|deadline| now < deadline) => {
                 if !again {
@@ -283,11 +277,5 @@ fn note(report: &mut QueueReport, done: &Done) {
             report.waits += 1;
             report.held = report.held.saturating_add(done.took);
         }
-    }
-}
-
-impl Held {
-    fn deadline(&self) -> Option<Nanos> {
-        self.bound.deadline().map(|deadline| self.since.saturating_add(deadline.into()))
     }
 }

@@ -31,6 +31,7 @@
 
 mod device;
 mod execute;
+mod held;
 mod kernel;
 mod lane;
 mod memory;
