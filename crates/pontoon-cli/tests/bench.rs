@@ -122,6 +122,7 @@ fn submit_prints_its_figures() {
             ("submit/bare", "ns"),
             ("submit/auto/ratio/bare", "x"),
             ("submit/check/ratio/bare", "x"),
+            ("submit/auto/parked", "ns"),
             ("submit/auto/tracker", "ns"),
             ("submit/check/tracker", "ns"),
             ("submit/elided_wait", "ns"),

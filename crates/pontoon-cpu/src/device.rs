@@ -1,8 +1,8 @@
-//! The device: its threads, its queues, its end.
+//! The device: its size, its threads, its end.
 
 use std::{
-    fmt, mem, slice,
-    sync::{Arc, Mutex, Weak},
+    fmt,
+    sync::{Arc, Mutex},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -10,15 +10,13 @@ use std::{
 use pontoon_hal::{
     AllocateError, Capabilities, Device, DeviceReport, Engine, OpenQueueError, RegionId,
 };
-use pontoon_signal::{
-    Bound, Host, Load, Nanos, Os, Publisher, Rank, Seq, SignalTable, Slot, SlotId, SystemError,
-    TableShape, WaitError, Waiter,
-};
+use pontoon_signal::{Bound, Host, Load, Os, Rank, Seq, SystemError, WaitError};
 
 use crate::{
     kernel::Kernel,
     memory::Region,
-    queue::{CpuQueue, Lane, Number, lock},
+    queue::CpuQueue,
+    shared::{End, QUEUES, Shared, lock},
     spans::{SpanLog, Spans},
     unit,
     wait_log::WaitLog,
@@ -52,11 +50,6 @@ const UNITS_MAX: u32 = 1024;
 /// The deepest queue. Its ring is allocated when it is opened.
 const DEPTH_MAX: u32 = 1 << 16;
 
-/// Queues that a device can have open: each idle unit sleeps on all of them at once.
-const QUEUES: u32 = 64;
-/// The line by which the units learn of changes; queues have the others.
-const CHANGES: u32 = 0;
-
 /// A CPU device.
 #[derive(Debug)]
 pub struct CpuDevice {
@@ -66,84 +59,8 @@ pub struct CpuDevice {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the device's threads share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) rank: Rank,
-    pub(crate) changes: Slot,
-    load: Load,
-    pub(crate) spans: Option<Arc<SpanLog>>,
-    state: Mutex<State>,
-    meter: Mutex<Meter>,
-}
-
-#[derive(Debug)]
-struct State {
-    /// Grown when a sleeping unit has to look again.
-    changes: Publisher,
-    /// Queues on which something may run.
-    lanes: Vec<Arc<Lane>>,
-    /// Which list `lanes` is.
-    generation: u64,
-    /// Queues that failed and whose handles are there: `synchronize` says so.
-    failed: Vec<Weak<Lane>>,
-    /// Who has which queue number, from 1 on.
-    numbers: Vec<Weak<()>>,
-    end: End,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    Open,
-    /// Nothing new starts; what runs completes.
-    Closing,
-    /// Nothing completes.
-    Lost,
-}
-
-/// What became of a device's queues since a unit last asked.
-pub(crate) enum RollCall {
-    Same,
-    Changed(u64, Vec<Arc<Lane>>),
-    /// The device ends, and so does the unit.
-    Over,
-}
-
 /// Regions of all devices, so that their ids are unique in the process.
 static REGIONS: Mutex<u64> = Mutex::new(0);
-
-/// What the device did with its time.
-#[derive(Debug, Default)]
-struct Meter {
-    running: u32,
-    held: u32,
-    /// Up to when the times below are counted.
-    counted: Nanos,
-    /// At least one command was running.
-    busy: Nanos,
-    /// None was, and a wait held back at least one queue.
-    stalled: Nanos,
-    waits: WaitLog,
-}
-
-impl Meter {
-    fn count_to(&mut self, now: Nanos) {
-        let passed = now.since(self.counted);
-        self.counted = self.counted.max(now);
-        if self.running > 0 {
-            self.busy = self.busy.saturating_add(passed);
-        } else if self.held > 0 {
-            self.stalled = self.stalled.saturating_add(passed);
-        }
-    }
-
-    fn let_go(&mut self, now: Nanos, held: bool) {
-        if held {
-            self.count_to(now);
-            self.held = self.held.saturating_sub(1);
-        }
-    }
-}
 
 /// Why a device could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,13 +154,13 @@ impl CpuDevice {
 
     /// How long at least one command was running since the device was opened.
     pub fn busy(&self) -> Duration {
-        self.metered().0.as_duration()
+        self.shared.metered().0.as_duration()
     }
 
     /// How long the device stood still for a wait since it was opened: a wait held back at least
     /// one of its queues, and no command was running.
     pub fn stalled(&self) -> Duration {
-        self.metered().1.as_duration()
+        self.shared.metered().1.as_duration()
     }
 
     /// The commands that were over since the device was opened or since the last call, if it was
@@ -252,25 +169,10 @@ impl CpuDevice {
         self.shared.spans.as_deref().map_or_else(Spans::default, SpanLog::take)
     }
 
-    fn metered(&self) -> (Nanos, Nanos) {
-        let mut meter = lock(&self.shared.meter);
-        meter.count_to(Os.now());
-        (meter.busy, meter.stalled)
-    }
-
     /// What its waits cost since the device was opened or since the last call.
     pub fn take_wait_log(&self) -> WaitLog {
-        mem::take(&mut lock(&self.shared.meter).waits)
+        self.shared.take_wait_log()
     }
-}
-
-/// Signal `slot` of device `rank`, in a table of its own: who still waits for an earlier queue with
-/// that number sees that one's ending, and never this one's completions.
-pub(crate) fn new_signal(rank: Rank, slot: u32, start: Seq) -> (Publisher, Slot) {
-    let shape = TableShape::new(1, slot + 1).first_rank(rank).starting_at(start);
-    let (table, slot) = (SignalTable::in_process(shape), SlotId { producer: rank, slot });
-    let claimed = "a new table has its slots free";
-    (table.publisher(slot).expect(claimed), table.slot(slot).expect(claimed))
 }
 
 fn capabilities(spec: CpuSpec) -> Result<Capabilities, AllocateError> {
@@ -309,33 +211,13 @@ impl Device for CpuDevice {
     }
 
     fn open_queue(&self, engine: Engine, label: &str) -> Result<CpuQueue, OpenQueueError> {
-        let shared = &self.shared;
-        let mut state = lock(&shared.state);
-        if state.end != End::Open {
-            return Err(OpenQueueError::DeviceLost);
-        }
-        let free = state.numbers.iter().position(|holder| holder.strong_count() == 0);
-        let Some(free) = free else {
-            return Err(OpenQueueError::TooMany { queues: QUEUES });
-        };
-        let number = Number::default();
-        state.numbers[free] = number.downgrade();
-        let signal = new_signal(shared.rank, CHANGES + 1 + free as u32, self.spec.start);
-        let queue = CpuQueue::new(shared, engine, label, signal, number, self.spec.depth);
-        state.lanes.push(Arc::clone(queue.lane()));
-        state.lanes_changed();
-        Ok(queue)
+        self.shared.open_queue(engine, label, self.spec.start, self.spec.depth)
     }
 
     fn synchronize(&self, bound: Bound) -> Result<(), WaitError> {
         let started = Os.now();
         // All targets first: what is submitted during the waits is not waited for.
-        let lanes: Vec<_> = {
-            let state = lock(&self.shared.state);
-            let failed = state.failed.iter().filter_map(Weak::upgrade);
-            let all = state.lanes.iter().cloned().chain(failed);
-            all.map(|lane| (lane.completions.clone(), lane.submitted())).collect()
-        };
+        let lanes = self.shared.submitted();
         // The host polls here, by its own load.
         for (completions, target) in lanes {
             let left = bound.less(Os.now().since(started));
@@ -345,141 +227,8 @@ impl Device for CpuDevice {
     }
 
     fn report(&self) -> Option<DeviceReport> {
-        let (busy, stalled) = self.metered();
+        let (busy, stalled) = self.shared.metered();
         Some(DeviceReport::new(busy, stalled))
-    }
-}
-
-impl State {
-    fn lanes_changed(&mut self) {
-        self.generation += 1;
-        self.changes.pub_release(1);
-    }
-
-    /// Keeps in mind queues on which nothing will run.
-    fn set_aside(&mut self, lanes: &[Arc<Lane>]) {
-        self.failed.retain(|lane| lane.strong_count() > 0);
-        self.failed.extend(lanes.iter().filter(|lane| lane.has_failed()).map(Arc::downgrade));
-    }
-}
-
-impl Shared {
-    pub(crate) fn new(rank: Rank, start: Seq, load: Load) -> Self {
-        let (publisher, changes) = new_signal(rank, CHANGES, start);
-        let state = State {
-            changes: publisher,
-            lanes: Vec::new(),
-            generation: 0,
-            failed: Vec::new(),
-            numbers: (0..QUEUES).map(|_| Weak::new()).collect(),
-            end: End::Open,
-        };
-        let (state, meter) = (Mutex::new(state), Mutex::default());
-        Self { rank, changes, load, spans: None, state, meter }
-    }
-
-    /// How the device polls `slot` (C3). Nothing of it that runs on a unit polls in another way.
-    pub(crate) fn waiter(&self, slot: &Slot) -> Waiter {
-        slot.uncounted_waiter().reading_by(self.load)
-    }
-
-    /// How the device polls (C3).
-    pub(crate) fn load(&self) -> Load {
-        self.load
-    }
-
-    /// The queues of `engine`, if they are not those of `generation`.
-    pub(crate) fn roll_call(&self, engine: Engine, generation: u64) -> RollCall {
-        let state = lock(&self.state);
-        if state.end != End::Open {
-            return RollCall::Over;
-        }
-        if state.generation == generation {
-            return RollCall::Same;
-        }
-        let lanes = state.lanes.iter().filter(|lane| lane.engine == engine).cloned();
-        RollCall::Changed(state.generation, lanes.collect())
-    }
-
-    /// Makes sleeping units look at all queues again.
-    pub(crate) fn wake_units(&self) {
-        lock(&self.state).changes.pub_release(1);
-    }
-
-    /// Forgets a queue on which nothing will run again.
-    pub(crate) fn close(&self, lane: &Arc<Lane>) {
-        let mut state = lock(&self.state);
-        let before = state.lanes.len();
-        state.lanes.retain(|other| !Arc::ptr_eq(other, lane));
-        if state.lanes.len() != before {
-            state.set_aside(slice::from_ref(lane));
-            state.lanes_changed();
-        }
-    }
-
-    /// Stops the units: each ends when the command that it runs has ended.
-    fn end_with(&self, end: End) {
-        let mut state = lock(&self.state);
-        if state.end == End::Open {
-            state.end = end;
-        }
-        for lane in &state.lanes {
-            lane.stop();
-        }
-        state.changes.pub_release(1);
-    }
-
-    /// Loses every queue. Their commands are dropped with their handles, or here.
-    fn lose_queues(&self) {
-        let mut state = lock(&self.state);
-        let lanes = mem::take(&mut state.lanes);
-        for lane in &lanes {
-            lane.lose();
-        }
-        state.set_aside(&lanes);
-        // What kernels captured is dropped with `lanes`, and may own what locks the state.
-        drop(state);
-    }
-
-    /// A command starts to run.
-    pub(crate) fn begin(&self) -> Nanos {
-        let now = Os.now();
-        let mut meter = lock(&self.meter);
-        meter.count_to(now);
-        meter.running += 1;
-        now
-    }
-
-    /// It has ended; for how long it ran.
-    pub(crate) fn end(&self, started: Nanos) -> Nanos {
-        let now = Os.now();
-        let mut meter = lock(&self.meter);
-        meter.count_to(now);
-        meter.running -= 1;
-        now.since(started)
-    }
-
-    /// A wait begins to hold back a queue.
-    pub(crate) fn hold(&self, now: Nanos) {
-        let mut meter = lock(&self.meter);
-        meter.count_to(now);
-        meter.held += 1;
-    }
-
-    /// A wait was reached; `held` says that it did hold back its queue, for as long as `passed`.
-    pub(crate) fn reached(&self, now: Nanos, held: bool, passed: Nanos, delivery: Option<Nanos>) {
-        let mut meter = lock(&self.meter);
-        meter.let_go(now, held);
-        meter.waits.record(passed, delivery);
-    }
-
-    /// A wait failed.
-    pub(crate) fn failed(&self, now: Nanos, held: bool, timeout: bool) {
-        let mut meter = lock(&self.meter);
-        meter.let_go(now, held);
-        if timeout {
-            meter.waits.record_timeout();
-        }
     }
 }
 

@@ -30,10 +30,15 @@
 #![deny(unsafe_code)] // opened again in `memory`, with a reason
 
 mod device;
+mod execute;
+mod held;
 mod kernel;
+mod lane;
 mod memory;
+mod meter;
 mod queue;
 mod rest;
+mod shared;
 mod spans;
 mod unit;
 mod wait_log;

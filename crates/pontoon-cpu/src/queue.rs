@@ -1,26 +1,11 @@
-//! A queue: a ring of commands, run in order, completing by a signal.
+//! A queue: a ring of commands that completes by a signal. What runs it is its lane.
 
-use std::{
-    any::Any,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-};
+use std::sync::{Arc, Weak};
 
-use arrayvec::ArrayVec;
-use pontoon_hal::{
-    ACCESSES_MAX, Accesses, Cause, Command, Engine, Fault, FaultCell, Hazard, Purpose, Queue,
-    QueueReport, SubmitError,
-};
-use pontoon_signal::{
-    Bound, BufferReader, BufferWriter, Host, Nanos, Os, Publisher, Rank, Seq, Slot, Waiter,
-};
+use pontoon_hal::{Command, Engine, FaultCell, Queue, QueueReport, SubmitError};
+use pontoon_signal::{BufferWriter, Publisher, Seq, Slot};
 
-use crate::{
-    device::Shared,
-    kernel::{Context, Kernel},
-    memory::{Borrow, Holder, Region},
-    spans::{Span, SpanKind, SpanLog},
-};
+use crate::{kernel::Kernel, lane::Lane, memory::Region, shared::Shared};
 
 pub(crate) type CpuCommand = Command<Region, Kernel>;
 
@@ -47,79 +32,6 @@ impl Number {
     }
 }
 
-/// What the units see of a queue.
-#[derive(Debug)]
-pub(crate) struct Lane {
-    pub(crate) device: Rank,
-    pub(crate) engine: Engine,
-    pub(crate) label: Arc<str>,
-    pub(crate) completions: Slot,
-    pub(crate) arrivals: Slot,
-    /// Set under the lock of `head`, before the signal ends.
-    fault: FaultCell,
-    /// Where commands that are over are noted, if they are.
-    spans: Option<Arc<SpanLog>>,
-    head: Mutex<Head>,
-}
-
-/// The running end of a queue.
-///
-/// Invariant Q1: its lock is held for a look or a completion only, never while a command runs or
-/// anything of a kernel is dropped: units wait for it, and kernels may own devices and queues.
-///
-/// It has its cache lines to itself: the units write them while a submitter reads the rest.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Head {
-    ring: BufferReader<Option<CpuCommand>>,
-    /// `None` once nothing will run or complete here again; its end ends the signal.
-    open: Option<Open>,
-    /// The wait that is next.
-    held: Option<Held>,
-    /// A unit has the command before what is next, which has to wait.
-    running: bool,
-    /// Another unit came by meanwhile and watches something else now.
-    passed_over: bool,
-    /// The device closes: nothing starts any more, what runs completes.
-    stopped: bool,
-    report: QueueReport,
-}
-
-/// What a queue gives back when it is over. The signal ends before the number is free.
-#[derive(Debug)]
-struct Open {
-    done: Publisher,
-    _number: Number,
-}
-
-/// A wait that was looked at and not reached.
-#[derive(Debug)]
-struct Held {
-    label: &'static str,
-    waiter: Waiter,
-    target: Seq,
-    bound: Bound,
-    since: Nanos,
-}
-
-/// What a look at a queue found.
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation a command")]
-pub(crate) enum Look {
-    /// A wait completed; there may be more.
-    Ran,
-    /// A command to be run, and then [finished](Lane::finish).
-    Run(CpuCommand),
-    /// Another unit runs a command of it, and will tell when it turns to another queue; or the
-    /// device closes.
-    Busy,
-    /// Nothing to do until the arrivals are at this.
-    Empty(Seq),
-    /// A wait holds it until `waiter` sees `target`, or until `deadline`.
-    Held { waiter: Waiter, target: Seq, deadline: Option<Nanos> },
-    /// Nothing will ever run here again.
-    Over,
-}
-
 impl CpuQueue {
     pub(crate) fn new(
         shared: &Shared,
@@ -129,31 +41,13 @@ impl CpuQueue {
         number: Number,
         depth: u32,
     ) -> Self {
-        let (done, completions) = signal;
         // Both counters start where the completions are, so that position n of the one is
         // position n of the other.
         let ring = (0..depth).map(|_| None);
-        let start = done.value();
+        let start = signal.0.value();
         let (ring, reader) = pontoon_signal::DoubleBuffer::starting_at(start, ring);
-        let head = Head {
-            ring: reader.reading_by(shared.load()).undated(),
-            open: Some(Open { done, _number: number.clone() }),
-            held: None,
-            running: false,
-            passed_over: false,
-            stopped: false,
-            report: QueueReport::default(),
-        };
-        let lane = Arc::new(Lane {
-            device: shared.rank,
-            engine,
-            label: label.into(),
-            completions,
-            arrivals: head.ring.pending().0,
-            fault: FaultCell::default(),
-            spans: shared.spans.clone(),
-            head: Mutex::new(head),
-        });
+        let lane = Lane::new(shared, engine, label, signal, number.clone(), reader);
+        let lane = Arc::new(lane);
         Self { ring: ring.undated(), depth, completed: start, lane, _number: number }
     }
 
@@ -176,7 +70,7 @@ impl Queue for CpuQueue {
     type Kernel = Kernel;
 
     fn submit(&mut self, command: CpuCommand) -> Result<Seq, SubmitError<CpuCommand>> {
-        if let Some(fault) = self.lane.fault.get() {
+        if let Some(fault) = self.lane.faults().get() {
             return Err(SubmitError::Faulted(fault.clone()));
         }
         check(&command, self.lane.engine).map_err(SubmitError::Malformed)?;
@@ -209,11 +103,11 @@ impl Queue for CpuQueue {
     }
 
     fn faults(&self) -> &FaultCell {
-        &self.lane.fault
+        self.lane.faults()
     }
 
     fn report(&self) -> QueueReport {
-        lock(&self.lane.head).report
+        self.lane.report()
     }
 }
 
@@ -250,249 +144,4 @@ fn check(command: &CpuCommand, engine: Engine) -> Result<(), &'static str> {
         }
         _ => Ok(()),
     }
-}
-
-impl Lane {
-    /// Everything submitted by now is complete when the completions are here.
-    pub(crate) fn submitted(&self) -> Seq {
-        self.arrivals.value()
-    }
-
-    pub(crate) fn has_failed(&self) -> bool {
-        self.fault.get().is_some()
-    }
-
-    /// Looks at what is next, and completes it if it is a wait that was reached.
-    pub(crate) fn look(&self, shared: &Shared) -> Look {
-        self.look_at(&mut lock(&self.head), shared)
-    }
-
-    fn look_at(&self, head: &mut Head, shared: &Shared) -> Look {
-        if head.open.is_none() {
-            return Look::Over;
-        }
-        if head.running || head.stopped {
-            head.passed_over = true;
-            return Look::Busy;
-        }
-        if let Some(held) = head.held.take() {
-            return self.look_at_wait(head, held, true, shared);
-        }
-        let arrived = head.ring.try_next().map(|place| place.and_then(|mut p| p.take()));
-        match arrived {
-            Ok(Some(Command::Wait { label, slot, target, bound })) => {
-                let waiter = slot.into_uncounted_waiter().reading_by(shared.load());
-                let held = Held { label, waiter, target, bound, since: Os.now() };
-                self.look_at_wait(head, held, false, shared)
-            }
-            Ok(Some(command)) => {
-                head.running = true;
-                Look::Run(command)
-            }
-            Ok(None) => Look::Empty(head.ring.taken() + 1),
-            // The queue was dropped, and all that it was given has run.
-            Err(_) => {
-                head.open = None;
-                Look::Over
-            }
-        }
-    }
-
-    /// One look at a wait; `again` if an earlier one found it not reached.
-    fn look_at_wait(&self, head: &mut Head, held: Held, again: bool, shared: &Shared) -> Look {
-        let looked = held.waiter.try_wait(held.target);
-        // After the look: what was published by then was published before.
-        let now = if again || self.spans.is_some() { Os.now() } else { held.since };
-        let outcome = match looked {
-            Ok(None) if held.deadline().is_none_or(|deadline| now < deadline) => {
-                if !again {
-                    shared.hold(now);
-                }
-                let waiter = shared.waiter(&held.waiter.slot());
-                let (target, deadline) = (held.target, held.deadline());
-                head.held = Some(held);
-                return Look::Held { waiter, target, deadline };
-            }
-            Ok(None) => held.waiter.give_up(held.target, now.since(held.since)),
-            Ok(Some(observed)) => Ok(observed),
-            Err(error) => Err(error),
-        };
-        let outcome = match outcome {
-            Ok(observed) => {
-                observed.acq_fence();
-                let passed = now.since(held.since);
-                let delivery = held.waiter.last_publish().filter(|_| again);
-                let delivery = delivery.filter(|at| at.since(held.since) > Nanos(0));
-                shared.reached(now, again, passed, delivery.map(|at| now.since(at)));
-                let (purpose, target) = (Purpose::of(held.label), held.target);
-                let kind = SpanKind::Wait { purpose, signal: held.waiter.slot().id(), target };
-                Ok(Done { started: held.since, took: passed, kind })
-            }
-            Err(error) => {
-                head.report.timeouts += u64::from(error.is_timeout());
-                shared.failed(now, again, error.is_timeout());
-                Err(Cause::Wait(error))
-            }
-        };
-        self.complete(head, held.label, outcome);
-        Look::Ran
-    }
-
-    /// Completes the command that a look gave out, or stops the queue with it.
-    pub(crate) fn finish(&self, label: &'static str, outcome: Result<Done, Cause>) {
-        self.finish_in(&mut lock(&self.head), label, outcome);
-    }
-
-    /// Completes the command that a look gave out, or stops the queue with it, and looks again.
-    pub(crate) fn finish_and_look(
-        &self,
-        label: &'static str,
-        outcome: Result<Done, Cause>,
-        shared: &Shared,
-    ) -> Look {
-        let mut head = lock(&self.head);
-        self.finish_in(&mut head, label, outcome);
-        self.look_at(&mut head, shared)
-    }
-
-    fn finish_in(&self, head: &mut Head, label: &'static str, outcome: Result<Done, Cause>) {
-        head.running = false;
-        self.complete(head, label, outcome);
-    }
-
-    /// Whether another unit came by while a command ran and has to be told to look again.
-    pub(crate) fn was_passed_over(&self) -> bool {
-        std::mem::take(&mut lock(&self.head).passed_over)
-    }
-
-    fn complete(&self, head: &mut Head, command: &'static str, outcome: Result<Done, Cause>) {
-        // The device may have been lost meanwhile: then nothing completes any more.
-        let Some(open) = &mut head.open else { return };
-        match outcome {
-            Ok(done) => {
-                note(&mut head.report, &done);
-                if let Some(spans) = &self.spans {
-                    let (queue, position) = (self.completions.id(), open.done.value() + 1);
-                    let (start, end) = (done.started, done.started.saturating_add(done.took));
-                    let (label, kind) = (Arc::clone(&self.label), done.kind);
-                    spans.note(Span { queue, label, position, command, kind, start, end });
-                }
-                open.done.pub_release(1);
-            }
-            Err(cause) => self.fail(head, command, cause),
-        }
-    }
-
-    /// Starts nothing any more, because the device closes.
-    pub(crate) fn stop(&self) {
-        lock(&self.head).stopped = true;
-    }
-
-    /// Stops the queue because its device is gone.
-    pub(crate) fn lose(&self) {
-        self.fail(&mut lock(&self.head), "everything submitted", Cause::DeviceLost);
-    }
-
-    /// Records why the queue stops, then ends its signal, so that whoever sees the ending finds
-    /// the reason. The first reason stays.
-    fn fail(&self, head: &mut Head, command: &'static str, cause: Cause) {
-        let Some(open) = head.open.take() else { return };
-        let (device, queue, at) = (self.device, Arc::clone(&self.label), open.done.value() + 1);
-        let fault = self.fault.record(Fault { device, queue, command, at, cause });
-        open.done.end(fault.ending());
-    }
-}
-
-/// Runs a command that a look gave out.
-pub(crate) fn run(command: CpuCommand, shared: &Shared) -> Result<Done, Cause> {
-    // Dropping the kernel may drop what it captured, which is as little to be trusted as the
-    // kernel. It is gone before the completion is published: then its regions are free.
-    let ran = catch_unwind(AssertUnwindSafe(move || match &command {
-        Command::Launch { kernel, accesses, arguments, label } => {
-            launch(kernel, accesses, arguments, label, shared)
-        }
-        Command::Copy { from, to, label } => copy(from, to, label, shared),
-        _ => Err(Cause::Panicked("a command this device does not know".into())),
-    }));
-    ran.unwrap_or_else(|panic| Err(panicked(panic)))
-}
-
-/// What a completed command cost.
-pub(crate) struct Done {
-    started: Nanos,
-    took: Nanos,
-    kind: SpanKind,
-}
-
-fn note(report: &mut QueueReport, done: &Done) {
-    report.completed += 1;
-    match done.kind {
-        SpanKind::Work => report.busy = report.busy.saturating_add(done.took),
-        SpanKind::Wait { purpose, signal, .. } => {
-            report.by.record(purpose, signal, done.took);
-            report.waits += 1;
-            report.held = report.held.saturating_add(done.took);
-        }
-    }
-}
-
-impl Held {
-    fn deadline(&self) -> Option<Nanos> {
-        self.bound.deadline().map(|deadline| self.since.saturating_add(deadline.into()))
-    }
-}
-
-fn launch(
-    kernel: &Kernel,
-    accesses: &Accesses<Region>,
-    arguments: &[u64],
-    label: &'static str,
-    shared: &Shared,
-) -> Result<Done, Cause> {
-    let holder = Holder { label, device: Some(shared.rank) };
-    let borrows: Result<ArrayVec<_, ACCESSES_MAX>, Hazard> =
-        accesses.iter().map(|access| Borrow::of(access, holder)).collect();
-    let mut borrows = borrows.map_err(Cause::Hazard)?;
-    let started = shared.begin();
-    let ran = catch_unwind(AssertUnwindSafe(|| {
-        kernel.run(&mut Context::new(shared.rank, &mut borrows, arguments));
-    }));
-    let took = shared.end(started);
-    ran.map_err(panicked)?;
-    Ok(Done { started, took, kind: SpanKind::Work })
-}
-
-fn panicked(panic: Box<dyn Any + Send>) -> Cause {
-    let message = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => Arc::from(*text),
-        (_, Some(text)) => Arc::from(text.as_str()),
-        _ => Arc::from("no message"),
-    };
-    dispose(panic);
-    Cause::Panicked(message)
-}
-
-/// Drops what was thrown. What that throws is given up: it could go on for ever.
-pub(crate) fn dispose(panic: Box<dyn Any + Send>) {
-    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(another);
-    }
-}
-
-fn copy(
-    from: &pontoon_hal::Access<Region>,
-    to: &pontoon_hal::Access<Region>,
-    label: &'static str,
-    shared: &Shared,
-) -> Result<Done, Cause> {
-    let holder = Holder { label, device: Some(shared.rank) };
-    let from = Borrow::of(from, holder).map_err(Cause::Hazard)?;
-    let mut to = Borrow::of(to, holder).map_err(Cause::Hazard)?;
-    let started = shared.begin();
-    to.bytes_mut().copy_from_slice(from.bytes());
-    Ok(Done { started, took: shared.end(started), kind: SpanKind::Work })
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -115,7 +115,7 @@ mod tests {
     use pontoon_signal::{Nanos, Rank, Seq, Wait};
 
     use super::{CONFIDENCE, Rest};
-    use crate::device::new_signal;
+    use crate::shared::new_signal;
 
     #[test]
     fn short_rests_are_learnt_and_long_ones_unlearn_them() {

@@ -8,7 +8,7 @@ use std::{
 use pontoon_hal::Purpose;
 use pontoon_signal::{Nanos, Seq, SlotId};
 
-use crate::queue::lock;
+use crate::shared::lock;
 
 /// A command of a queue, from when it was looked at to when it was over.
 #[derive(Clone, Debug, PartialEq, Eq)]

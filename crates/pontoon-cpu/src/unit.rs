@@ -10,9 +10,10 @@ use pontoon_hal::Engine;
 use pontoon_signal::{GROUP_MAX, Nanos, Seq, Wait, Waiter};
 
 use crate::{
-    device::{RollCall, Shared},
-    queue::{self, Lane, Look, dispose},
+    execute::{self, dispose},
+    lane::{Lane, Look},
     rest::Rest,
+    shared::{RollCall, Shared},
 };
 
 /// Commands of one queue run in a row before the unit looks at the others.
@@ -113,7 +114,7 @@ impl<'s> Unit<'s> {
                         self.leave_last();
                         self.last = Some(Arc::clone(lane));
                     }
-                    Some((command.label(), queue::run(command, self.shared)))
+                    Some((command.label(), execute::run(command, self.shared)))
                 }
                 Look::Busy => break,
                 Look::Empty(target) => {
@@ -204,10 +205,12 @@ mod tests {
 
     use super::{BATCH, Member, Unit, Watch, Watched};
     use crate::{
-        device::{Shared, new_signal},
+        execute,
         kernel::Kernel,
+        lane::Look,
         memory::{HOST, Region},
-        queue::{self, CpuQueue, Look, Number},
+        queue::{CpuQueue, Number},
+        shared::{Shared, new_signal},
     };
 
     fn shared() -> Shared {
@@ -245,7 +248,7 @@ mod tests {
         busy.last = Some(Arc::clone(first.lane()));
         assert!(!passing.run_lane(0, first.lane(), &mut watch));
         assert!(watch.watched.is_empty(), "a busy queue has nothing to be watched");
-        first.lane().finish("k", queue::run(command, &shared));
+        first.lane().finish("k", execute::run(command, &shared));
         assert_eq!(shared.changes.value(), before, "nobody needs to be woken yet");
 
         assert!(busy.run_lane(1, second.lane(), &mut watch));
@@ -263,7 +266,7 @@ mod tests {
         let before = shared.changes.value();
         let Look::Run(command) = first.lane().look(&shared) else { panic!("it can run") };
         assert!(matches!(first.lane().look(&shared), Look::Busy));
-        first.lane().finish("k", queue::run(command, &shared));
+        first.lane().finish("k", execute::run(command, &shared));
         let mut unit = Unit::new(&shared, Engine::Compute, 0);
         unit.last = Some(Arc::clone(first.lane()));
         unit.leave_last();
@@ -327,7 +330,7 @@ mod tests {
         submit(&mut first, Kernel::new(|_| {}));
         let Look::Run(command) = first.lane().look(&shared) else { panic!("it can run") };
         first.lane().lose();
-        first.lane().finish("k", queue::run(command, &shared));
+        first.lane().finish("k", execute::run(command, &shared));
         assert_eq!(first.completions().value(), Seq::new(u64::MAX));
         assert!(matches!(first.lane().look(&shared), Look::Over));
         assert_eq!(first.report().completed, 0);

@@ -61,6 +61,9 @@ pub const ACCESSES_MAX: usize = 8;
 /// The most scalar arguments a kernel can be given.
 pub const ARGUMENTS_MAX: usize = 8;
 
+/// How many times its deadline a wait command may last in all, however much its signal moves.
+pub const WAIT_CAP: u32 = 10;
+
 /// What a command uses, in the order its kernel numbers them.
 pub type Accesses<M> = ArrayVec<Access<M>, ACCESSES_MAX>;
 /// A kernel's scalar arguments.
@@ -98,9 +101,14 @@ pub enum Command<M, K> {
         slot: Slot,
         /// Where it has to get.
         target: Seq,
-        /// How long it may take, counted from when the command is the queue's next. Only the
-        /// deadline counts: a device polls at its own pace. A time-out is noticed when a unit looks
-        /// at the queue, so long kernels on all units can delay it by as much as they last.
+        /// How long the signal may stand still, counted from when the command is the queue's next
+        /// and again from each time it moves; [`WAIT_CAP`] times as long in all. Only the deadline
+        /// counts: a device polls at its own pace. A time-out is noticed when a unit looks at the
+        /// queue, so long kernels on all units can delay it by as much as they last.
+        ///
+        /// The device sees this signal and none behind it. While the queue that should move it is
+        /// itself held by a wait, nothing moves, however much its own producer does: the deadline
+        /// has to be as long as the longest such pause.
         bound: Bound,
     },
 }

@@ -19,7 +19,7 @@ mod wait;
 
 pub use capability::Capabilities;
 pub use command::{
-    ACCESSES_MAX, ARGUMENTS_MAX, Access, Accesses, Arguments, Command, Mode, overlap,
+    ACCESSES_MAX, ARGUMENTS_MAX, Access, Accesses, Arguments, Command, Mode, WAIT_CAP, overlap,
 };
 pub use device::{AllocateError, Device, DeviceReport, Engine, OpenQueueError};
 pub use fault::{Cause, Fault, FaultCell, Hazard, fault_reason};

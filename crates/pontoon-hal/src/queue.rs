@@ -16,9 +16,10 @@ use crate::{Command, Fault, FaultCell, Memory, WaitReport};
 /// - Q3: what a command wrote is readable by whoever acquired its completion, on every device
 ///   and on the host.
 /// - Q4: a wait command holds back the commands after it until its signal is reached, and no
-///   other queue. A wait that fails is a fault. That its bound is used up is noticed when a unit
-///   looks at the queue: while long kernels have all units, it is as late as the first of them to
-///   end.
+///   other queue. A wait that fails is a fault. Its deadline starts anew whenever the signal moves,
+///   and it lasts at most [`WAIT_CAP`](crate::WAIT_CAP) deadlines in all. That either is used up is
+///   noticed when a unit looks at the queue: while long kernels have all units, it is as late as
+///   the first of them to end.
 /// - Q5: after a fault nothing of the queue runs or completes any more, its signal is ended with
 ///   [`Fault::ending`], and `submit` returns the fault. The fault is readable by whoever saw the
 ///   ending. Other queues of the device go on, except after `DeviceLost`.

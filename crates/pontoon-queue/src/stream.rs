@@ -92,8 +92,8 @@ impl<D: Device> Stream<D> {
     /// Holds back what is submitted from now on until `fence` is reached. A fence of this stream
     /// is reached by its order and costs nothing.
     ///
-    /// If the fence is not reached within `bound`, counted from when the stream gets there, the
-    /// stream fails.
+    /// If what it waits for does not move for as long as `bound`, counted from when the stream gets
+    /// there, or is not done after [`WAIT_CAP`](pontoon_hal::WAIT_CAP) times that, the stream fails.
     ///
     /// # Errors
     ///

@@ -16,6 +16,7 @@ mod progress;
 mod reference;
 mod report;
 mod rng;
+mod taker;
 mod trace;
 mod trial;
 mod way;

@@ -11,6 +11,7 @@ pub mod device;
 pub mod memory;
 pub mod metering;
 pub mod queue;
+pub mod waiting;
 
 use std::{
     ops::Range,
@@ -76,7 +77,7 @@ pub(crate) const MOMENT: Duration = Duration::from_millis(20);
 ///
 /// If the device breaks a clause.
 pub fn run_all<S: Subject>(subject: &S) {
-    let clauses: [(&str, Check<S>); 24] = [
+    let clauses: [(&str, Check<S>); 25] = [
         ("C1, C4", capability::c1_c4_the_host_sees_what_kernels_wrote),
         ("C2", capability::c2_kernels_reach_other_devices),
         ("C3, C5, C6", capability::c3_c5_c6_the_report_makes_sense),
@@ -92,7 +93,8 @@ pub fn run_all<S: Subject>(subject: &S) {
         ("Q1", queue::q1_commands_complete_in_order),
         ("Q2", queue::q2_a_full_queue_gives_the_command_back),
         ("Q3", queue::q3_what_was_written_is_readable),
-        ("Q4", queue::q4_a_wait_holds_back_its_own_queue),
+        ("Q4", waiting::q4_a_wait_holds_back_its_own_queue),
+        ("Q4 progress", waiting::q4_a_deadline_starts_anew_when_the_signal_moves),
         ("Q5", queue::q5_a_fault_stops_the_queue),
         ("Q5 after it", queue::q5_a_failed_queue_stays_failed_when_dropped),
         ("Q6", queue::q6_unordered_accesses_are_a_hazard),

@@ -131,55 +131,6 @@ pub fn q3_what_was_written_is_readable<S: Subject>(subject: &S) -> Checked {
     if peers { Checked::Yes } else { Checked::Partly("access to other devices") }
 }
 
-/// Q4: a wait holds back the commands after it and no other queue; a wait that fails is a fault.
-///
-/// # Panics
-///
-/// If the device breaks the clause.
-pub fn q4_a_wait_holds_back_its_own_queue<S: Subject>(subject: &S) -> Checked {
-    let bench = Bench::new(subject, "Q4", 1);
-    let (mut held, mut free) = (bench.queue("held"), bench.queue("free"));
-    let (behind, beside) = (bench.region(16), bench.region(16));
-    let mut gate = Gate::new();
-    let start = held.submitted();
-    // A depth of one leaves room for the wait alone.
-    let room = held.depth() > 1;
-    let waiting = bench.submit(&mut held, bench.wait(&gate.slot, gate.opened));
-    if room {
-        bench.submit(&mut held, bench.fill(&behind, 7));
-    }
-    for round in 0..50 {
-        bench.finish(&mut free, bench.fill(&beside, round));
-        bench.holds_true("a wait let its queue go on", held.completions().value() == start);
-    }
-    bench.holds(&behind, 0);
-    gate.open();
-    bench.reached(held.completions(), waiting);
-    if room {
-        bench.reached(held.completions(), waiting + 1);
-        bench.holds(&behind, 7);
-    }
-
-    let gate = Gate::new();
-    let never = bench.submit(&mut held, bench.wait_within(&gate.slot, gate.opened, MOMENT));
-    bench.ended(held.completions(), never);
-    let fault = fault_of::<S>(&held, "Q4");
-    bench.holds_true("a time-out is at another position", fault.at == never);
-    let Cause::Wait(error) = fault.cause else { panic!("Q4: a wait failed as {fault}") };
-    bench.holds_true("a wait past its bound is no time-out", error.is_timeout());
-    bench.holds_true("a time-out names another signal", error.at().slot == gate.slot.id());
-    bench.holds_true("the report counts no time-out", held.report().timeouts == 1);
-
-    let mut orphan = bench.queue("orphan");
-    let lonely = bench.submit(&mut orphan, bench.wait(&gate.slot, gate.opened));
-    drop(gate);
-    let error = bench.ended(orphan.completions(), lonely);
-    let dead = matches!(error, WaitError::PeerDead { rank, .. } if rank.0 == Gate::RANK);
-    bench.holds_true("who waits for a queue does not learn who is dead", dead);
-    bench.finish(&mut free, bench.fill(&beside, 1));
-    Checked::Yes
-}
-
 /// Q5: after a fault nothing of the queue runs or completes, its signal has the fault's ending,
 /// the fault is readable by then, and other queues go on.
 ///

@@ -330,8 +330,11 @@ impl<'d, D: Device> Session<'d, D> {
         }
     }
 
-    /// The same session, with waits on devices that last at most `bound`: past it, the queue that
-    /// waits fails.
+    /// The same session, with waits on devices that fail when what they wait for stands still for
+    /// as long as `bound`, or after [`WAIT_CAP`](pontoon_hal::WAIT_CAP) times that; and with them the
+    /// queue that waits. A device sees the queue that it waits for and none behind that one: while
+    /// a third holds it back, it stands still. So `bound` has to outlast the longest time that any
+    /// queue of a chain is held back. A [wait of the host](Self::wait) sees the whole chain.
     pub fn with_bound(mut self, bound: Bound) -> Self {
         self.bound = bound;
         self

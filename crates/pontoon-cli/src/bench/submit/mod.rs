@@ -11,6 +11,11 @@
 //! - `trust`: the same, and nobody looks;
 //! - `bare`: no session, two wait commands and a launch given to the queue by hand.
 //!
+//! `auto/parked` is `auto` beside 64 parked batches, so with the search for circles. While nothing is
+//! parked a session asks only whether that is so, which cannot be timed apart from a submission.
+//! `deadlock_check` is therefore no submission: it is the graph of what is parked by itself, to
+//! which a batch that waits for two others is added, and taken out again.
+//!
 //! `tracker` is the same over queues that only count: the session's own part. A ratio `x/ratio/y` is
 //! `x` over `y`.
 //!
@@ -40,7 +45,7 @@ use super::{
 use crate::figures::{Printer, Samples, Unit};
 use bare::Bare;
 pub(super) use null::{NullDevice, NullMemory};
-use parts::{Circles, Elided, Fences};
+use parts::{Circles, Elided, Fences, PARKED};
 use pipe::Pipe;
 
 /// Commands that a queue holds: what a round has, and no more, so that they stay in the cache.
@@ -60,8 +65,8 @@ fn rounds_of(options: &Options, most: usize, time: Duration) -> Rounds {
 
 pub(super) fn run<W: Write>(options: &Options, printer: &mut Printer<W>) -> Result<(), BenchError> {
     let cpus = CpuPair::usable()?;
-    let limits = rounds_of(options, 1500, Duration::from_millis(4500));
-    let [auto, check, trust, bare, auto_tracker, check_tracker] =
+    let limits = rounds_of(options, 1500, Duration::from_millis(5250));
+    let [auto, check, trust, bare, auto_parked, auto_tracker, check_tracker] =
         apart(cpus, || submissions(cpus, limits))?;
     print(printer, "submit/auto", Unit::Ns, &auto)?;
     print(printer, "submit/check", Unit::Ns, &check)?;
@@ -69,6 +74,7 @@ pub(super) fn run<W: Write>(options: &Options, printer: &mut Printer<W>) -> Resu
     print(printer, "submit/bare", Unit::Ns, &bare)?;
     print_ratio(printer, "submit/auto/ratio/bare", &auto, &bare)?;
     print_ratio(printer, "submit/check/ratio/bare", &check, &bare)?;
+    print(printer, "submit/auto/parked", Unit::Ns, &auto_parked)?;
     print(printer, "submit/auto/tracker", Unit::Ns, &auto_tracker)?;
     print(printer, "submit/check/tracker", Unit::Ns, &check_tracker)?;
 
@@ -140,7 +146,7 @@ pub(super) fn in_turns<const N: usize>(
     Ok(samples)
 }
 
-fn submissions(cpus: Option<CpuPair>, limits: Rounds) -> Result<[Samples; 6], BenchError> {
+fn submissions(cpus: Option<CpuPair>, limits: Rounds) -> Result<[Samples; 7], BenchError> {
     // A thread starts where the one is that started it.
     cpus.map_or(Ok(()), |cpus| pin_to(cpus.far))?;
     let spec = CpuSpec { units: 1, depth: DEPTH, ..CpuSpec::default() };
@@ -148,12 +154,14 @@ fn submissions(cpus: Option<CpuPair>, limits: Rounds) -> Result<[Samples; 6], Be
         Ok([CpuDevice::open(Rank(first), spec)?, CpuDevice::open(Rank(first + 1), spec)?])
     };
     let (auto, check, trust, bare) = (pair(0)?, pair(2)?, pair(4)?, pair(6)?);
+    let beside = pair(12)?;
     cpus.map_or(Ok(()), |cpus| pin_to(cpus.near))?;
     let nulls = [8, 10].map(|first| [first, first + 1].map(|rank| NullDevice::new(Rank(rank))));
     let mut auto = Pipe::open(&auto, Edges::Auto)?;
     let mut check = Pipe::open(&check, Edges::Check)?;
     let mut trust = Pipe::open(&trust, Edges::Trust)?;
     let mut bare = Bare::open(&bare)?;
+    let mut auto_parked = Pipe::open(&beside, Edges::Auto)?.beside_parked(PARKED)?;
     let mut auto_tracker = Pipe::open(&nulls[0], Edges::Auto)?;
     let mut check_tracker = Pipe::open(&nulls[1], Edges::Check)?;
     in_turns(limits, |way| match way {
@@ -161,7 +169,8 @@ fn submissions(cpus: Option<CpuPair>, limits: Rounds) -> Result<[Samples; 6], Be
         1 => check.submission(),
         2 => trust.submission(),
         3 => bare.submission(),
-        4 => auto_tracker.submission(),
+        4 => auto_parked.submission(),
+        5 => auto_tracker.submission(),
         _ => check_tracker.submission(),
     })
 }

@@ -26,7 +26,7 @@ const TIMES: usize = 4;
 /// Repetitions that are timed together of what takes some nanoseconds.
 const MANY: usize = 1000;
 /// Batches that are parked.
-const PARKED: usize = 64;
+pub(super) const PARKED: usize = 64;
 
 /// Batches with waits that are implied, and without.
 pub(super) struct Elided<'d> {

@@ -161,6 +161,8 @@ pub(super) struct Pipe<'d, D: Rigged> {
     jobs: Vec<Job<D::Memory>>,
     kernels: [D::Kernel; 2],
     gate: Gate,
+    /// Batches that stay parked meanwhile.
+    parked: usize,
     round: u64,
 }
 
@@ -177,7 +179,33 @@ impl<'d, D: Rigged> Pipe<'d, D> {
         let (producers, consumers) =
             (streams(&devices[0], "produce")?, streams(&devices[1], "consume")?);
         let (jobs, kernels, gate) = (Job::all(devices)?, D::kernels(), Gate::new()?);
-        Ok(Self { devices, session, producers, consumers, jobs, kernels, gate, round: 0 })
+        Ok(Self {
+            devices,
+            session,
+            producers,
+            consumers,
+            jobs,
+            kernels,
+            gate,
+            parked: 0,
+            round: 0,
+        })
+    }
+
+    /// The same beside `count` batches that stay parked, half of them in either of two more queues.
+    /// They have nothing to do with what is measured.
+    pub(super) fn beside_parked(mut self, count: usize) -> Result<Self, BenchError> {
+        let never = self.session.semaphore("never");
+        let mut stream = |device| self.session.stream(device, Engine::Compute, "parked");
+        let streams = [stream(&self.devices[0])?, stream(&self.devices[1])?];
+        for at in 0..count {
+            let mut batch = self.session.batch();
+            batch.wait_semaphore(never, 1);
+            let parked = self.session.submit(streams[at % 2], batch.seal()?);
+            drop(parked.map_err(|refused| refused.why)?);
+        }
+        self.parked = count;
+        Ok(self)
     }
 
     /// Nanoseconds of one of the submissions: it waits twice and makes four accesses.
@@ -199,6 +227,8 @@ impl<'d, D: Rigged> Pipe<'d, D> {
         }
         let ns = start.elapsed().as_nanos() as f64 / BLOCK as f64;
         let after = self.session.counts();
+        let parked = self.session.pending().parked.len();
+        BenchError::unless_equal("parked batches", self.parked as u64, parked as u64)?;
         self.gate.open();
         self.finish()?;
         let [commands, waits] = [BLOCK as u64, 2 * BLOCK as u64];

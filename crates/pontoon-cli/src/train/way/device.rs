@@ -3,10 +3,7 @@
 use pontoon::hal::Device;
 
 use super::{HostWaits, Ran, Run, read_untracked};
-use crate::train::{
-    error::TrainError,
-    job::{Lane, Streams},
-};
+use crate::train::{error::TrainError, job::Lane, taker::Streams};
 
 /// What every device does between two stops.
 type Work<'w> = dyn FnMut(&mut Lane, &mut Streams) -> Result<(), TrainError> + 'w;

@@ -12,8 +12,9 @@ use pontoon::Fence;
 use super::{HostWaits, Ran, Run, read_untracked};
 use crate::train::{
     error::TrainError,
-    job::{Lane, Root, Streams},
+    job::{Lane, Root},
     plan::Step,
+    taker::Streams,
 };
 
 /// What the threads agree on.

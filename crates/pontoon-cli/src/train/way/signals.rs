@@ -20,8 +20,9 @@ pub(in crate::train) use fences::edges_of;
 use super::{Inject, Ran, Run, root_fault};
 use crate::train::{
     error::TrainError,
-    job::{IN_FLIGHT, Lane, Root, Stage, Taker},
+    job::{IN_FLIGHT, Lane, Root, Stage},
     plan::Step,
+    taker::Taker,
 };
 use delay::Delay;
 use fences::Given;
