@@ -77,6 +77,13 @@ pub enum OpenDeviceError {
         /// The most there may be.
         most: u32,
     },
+    /// More devices than a process is meant to have.
+    TooManyDevices {
+        /// How many were asked for.
+        asked: u32,
+        /// The most there may be.
+        most: u32,
+    },
     /// The system gave no thread, for this errno if it told.
     Thread(Option<i32>),
     /// The system gave no memory.
@@ -89,6 +96,9 @@ impl fmt::Display for OpenDeviceError {
             Self::Zero(what) => write!(f, "a CPU device needs at least one {what}"),
             Self::TooMany { what, asked, most } => {
                 write!(f, "a CPU device has at most {most} {what}, not {asked}")
+            }
+            Self::TooManyDevices { asked, most } => {
+                write!(f, "a runtime has at most {most} CPU devices, not {asked}")
             }
             Self::Thread(Some(code)) => {
                 let error = SystemError { call: "clone", code: *code };

@@ -35,11 +35,16 @@ pub use pontoon_hal as hal;
 pub use pontoon_queue as queue;
 pub use pontoon_signal as signal;
 
-pub use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
-pub use pontoon_hal::{Device, Engine, Memory, Queue};
+pub use pontoon_cpu::{Context, CpuDevice, CpuSpec, Kernel, OpenDeviceError, Region};
+pub use pontoon_hal::{
+    Access, AllocateError, Device, Engine, Fault, HostAccessError, Memory, OpenQueueError, Queue,
+};
 pub use pontoon_queue::{
-    Batch, Buffer, Counts, Edges, Fence, FenceError, HostError, Patience, QueueSpec, Refusal,
-    Session, Stream, StreamError, StreamId, WaitFailure,
+    Abandoned, Barrier, Batch, Buffer, CollectiveId, Completed, Completion, Counts, Deadlock, Dump,
+    Edges, EventId, Fence, FenceError, FullSync, HostError, Kind, Malformed, MissingEdge,
+    OnFailure, Patience, Pending, Profile, QueueId, QueueSpec, Recovery, Refusal, Refused,
+    ReopenError, Sealed, SemaphoreId, Session, Stream, StreamError, StreamId, Timeline, Unrecorded,
+    WaitFailure,
 };
 pub use pontoon_signal::{Bound, DoubleBuffer, Rank, Seq, SignalTable, SlotId, TableShape};
 pub use runtime::Runtime;

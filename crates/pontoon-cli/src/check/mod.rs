@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> io::Result<ExitCod
                 if findings.is_empty() { 0 } else { FOUND }
             }
             Err(why) => {
-                eprintln!("{}: {why}", one_line(&file.display().to_string()));
+                eprintln!("error: {}: {why}", one_line(&file.display().to_string()));
                 NO_SCENARIO
             }
         };

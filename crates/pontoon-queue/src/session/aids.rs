@@ -58,7 +58,7 @@ impl<D: Device> Session<'_, D> {
 
 /// What a variable of the environment asks for; a value that is not known is told once.
 fn asked<T: Copy>(variable: &str, values: &[(&str, Option<T>)]) -> Option<T> {
-    let value = env::var_os(variable)?;
+    let value = env::var_os(variable).filter(|value| !value.is_empty())?;
     read(variable, &value, values).unwrap_or_else(|complaint| {
         eprintln!("{complaint}");
         None

@@ -20,7 +20,6 @@ const FIRST_LOOK: Duration = Duration::from_millis(1);
 /// Proof that a fence was reached: what the commands before it wrote is readable on the host, and
 /// the session knows.
 #[derive(Clone, Debug)]
-#[must_use = "it says which fence was reached in the end"]
 pub struct Completed {
     /// The fence that was reached. Another than was waited for if the batch was retried.
     pub fence: Fence,

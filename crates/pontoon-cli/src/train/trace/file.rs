@@ -4,18 +4,17 @@ use std::{
     fmt,
     fs::{self, File},
     io::{self, BufWriter, Write},
+    os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
     process,
 };
 
-/// A file that is written beside its place and then put there. What is there already and is no
-/// plain file, such as a pipe, is written directly.
+/// A file that is written beside its place and then put there, all in one go when its time comes: a
+/// run that is interrupted leaves nothing. A device, such as `/dev/null`, is written directly.
 #[derive(Debug)]
 pub(super) struct TraceFile {
     path: PathBuf,
-    /// Where it is written meanwhile; removed unless it was put in its place.
-    beside: Option<PathBuf>,
-    file: File,
+    is_device: bool,
 }
 
 /// Why there is no trace.
@@ -43,18 +42,24 @@ impl fmt::Display for TraceError {
 impl std::error::Error for TraceError {}
 
 impl TraceFile {
+    /// Sees to it that the file can be written.
     pub(super) fn create(path: &Path) -> Result<Self, TraceError> {
         let failed = |error| TraceError { path: path.to_owned(), error, early: true };
-        let opened = match fs::metadata(path) {
+        let is_device = match fs::metadata(path) {
+            Ok(there) if there.file_type().is_char_device() => true,
             Ok(there) if !there.is_file() => {
-                File::options().write(true).open(path).map(|file| (file, None))
+                return Err(failed(io::Error::other("it is there and is no plain file")));
             }
-            // A link stays one: what it names is replaced.
-            Ok(_) => fs::canonicalize(path).and_then(|path| open_beside(&path)),
-            Err(_) => open_beside(path),
+            _ => false,
         };
-        let (file, beside) = opened.map_err(failed)?;
-        Ok(Self { path: path.to_owned(), beside, file })
+        let file = Self { path: path.to_owned(), is_device };
+        let tried = if is_device {
+            File::options().write(true).open(path).map(drop)
+        } else {
+            Partial::create(&file.place()).map(drop)
+        };
+        tried.map_err(failed)?;
+        Ok(file)
     }
 
     pub(super) fn name(&self) -> String {
@@ -63,35 +68,55 @@ impl TraceFile {
 
     /// Writes all of it by `write` and puts it in its place.
     pub(super) fn write(
-        mut self,
+        self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), TraceError> {
-        let mut out = BufWriter::new(&self.file);
-        let mut written = write(&mut out).and_then(|()| out.flush());
-        drop(out);
-        if let (Ok(()), Some(beside)) = (&written, &self.beside) {
-            let place = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
-            written = fs::rename(beside, place);
-        }
-        if written.is_ok() {
-            self.beside = None;
-        }
-        written.map_err(|error| TraceError { path: self.path.clone(), error, early: false })
+        let written = if self.is_device {
+            File::options().write(true).open(&self.path).and_then(|file| write_all(&file, write))
+        } else {
+            Partial::create(&self.place()).and_then(|partial| {
+                write_all(&partial.file, write)?;
+                partial.put()
+            })
+        };
+        written.map_err(|error| TraceError { path: self.path, error, early: false })
+    }
+
+    /// A link stays one: what it names is replaced.
+    fn place(&self) -> PathBuf {
+        fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone())
     }
 }
 
-impl Drop for TraceFile {
+fn write_all(file: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = BufWriter::new(file);
+    write(&mut out)?;
+    out.flush()
+}
+
+/// A file beside the place that it will have; removed unless it was put there.
+struct Partial<'p> {
+    beside: PathBuf,
+    place: &'p Path,
+    file: File,
+}
+
+impl<'p> Partial<'p> {
+    fn create(place: &'p Path) -> io::Result<Self> {
+        let mut beside = place.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_owned();
+        beside.push(format!(".{}.partial", process::id()));
+        let beside = place.with_file_name(beside);
+        Ok(Self { file: File::create(&beside)?, beside, place })
+    }
+
+    fn put(self) -> io::Result<()> {
+        fs::rename(&self.beside, self.place)
+    }
+}
+
+impl Drop for Partial<'_> {
     fn drop(&mut self) {
-        if let Some(beside) = &self.beside {
-            let _ = fs::remove_file(beside);
-        }
+        // It is gone if it was put in its place.
+        let _ = fs::remove_file(&self.beside);
     }
-}
-
-fn open_beside(path: &Path) -> io::Result<(File, Option<PathBuf>)> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
-    let mut beside = name.to_owned();
-    beside.push(format!(".{}.partial", process::id()));
-    let beside = path.with_file_name(beside);
-    Ok((File::create(&beside)?, Some(beside)))
 }
