@@ -216,8 +216,6 @@ struct QueueState {
 struct StreamState {
     queue: usize,
     label: Arc<str>,
-    /// A lane of it was given up: what was to run there never will.
-    abandoned: Option<Arc<Abandoned>>,
 }
 
 struct EventState {
@@ -413,7 +411,7 @@ impl<'d, D: Device> Session<'d, D> {
     /// [`Foreign`].
     pub fn stream_over(&mut self, queue: QueueId, label: &str) -> Result<StreamId, Foreign> {
         let queue = queue.in_session(self.id)?;
-        self.streams.push(StreamState { queue, label: Arc::from(label), abandoned: None });
+        self.streams.push(StreamState { queue, label: Arc::from(label) });
         Ok(StreamId::new(self.id, self.streams.len() - 1))
     }
 
@@ -433,11 +431,7 @@ impl<'d, D: Device> Session<'d, D> {
             Engine::Copy => Kind::Copy,
         };
         let queue = self.queue(device, QueueSpec::new(kind), label)?;
-        self.streams.push(StreamState {
-            queue: queue.index as usize,
-            label: Arc::from(label),
-            abandoned: None,
-        });
+        self.streams.push(StreamState { queue: queue.index as usize, label: Arc::from(label) });
         Ok(StreamId::new(self.id, self.streams.len() - 1))
     }
 
@@ -453,6 +447,11 @@ impl<'d, D: Device> Session<'d, D> {
     }
 
     /// Submits a batch. The fence is reached when all of it is complete.
+    ///
+    /// A batch that is parked, for it waits for what nobody has submitted, is refused now for
+    /// whatever does not depend on what comes before it then. One that has to be refused when its
+    /// turn comes is given up, and so is all that its queue was given after it: their fences fail,
+    /// and streams over the queue are refused until [`reopen`](Self::reopen).
     ///
     /// # Errors
     ///
@@ -567,6 +566,11 @@ impl<'d, D: Device> Session<'d, D> {
     }
 
     fn one(&mut self, stream: StreamId, step: StepOf<D>) -> Result<Fence, Refusal> {
+        if let Step::Work(command) = &step
+            && let Some(mistake) = batch::wrong_with(command)
+        {
+            return Err(mistake.into());
+        }
         let mut steps = self.spare.pop().unwrap_or_default();
         steps.push(step);
         let room = Room::Wait(self.patience);
@@ -586,12 +590,12 @@ impl<'d, D: Device> Session<'d, D> {
         if !self.kept.is_empty() && matches!(room, Room::Wait(_)) {
             self.recover_first(stream);
         }
-        let StreamState { queue, abandoned, .. } = &self.streams[stream];
-        if let Some(abandoned) = abandoned {
-            return Err(Refusal::Abandoned(Arc::clone(abandoned)));
-        }
-        let at = *queue;
+        let at = self.streams[stream].queue;
         let QueueState { lanes, turn } = &self.queues[at];
+        // Of a queue with several lanes none is of use without the others.
+        if let Some(why) = lanes.iter().find_map(|&lane| self.lanes[lane].given_up.as_ref()) {
+            return Err(Refusal::Abandoned(Arc::clone(why)));
+        }
         let (lane, count) = (lanes[*turn], lanes.len());
         let fence = if self.parked.is_empty() && !self.is_held(steps) {
             self.place(lane, steps, &[], room)?
