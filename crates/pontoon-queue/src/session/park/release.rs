@@ -119,7 +119,8 @@ impl<D: Device> Session<'_, D> {
         together: &[(Axis, u64)],
     ) -> Result<(), Refusal> {
         let Some(parcel) = self.parked.parcels.get(&node) else { return Ok(()) };
-        let mut more = 0;
+        // Edges that are added to find a missing one may be between them.
+        let mut more = if earlier.is_empty() { 0 } else { self.aids.added.len() };
         for other in earlier.iter().filter_map(|node| self.parked.parcels.get(node)) {
             let (this, other) = ((parcel.lane, &*parcel.steps), (other.lane, &*other.steps));
             more += self.waits_beside(this, other)?;
