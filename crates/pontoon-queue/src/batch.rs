@@ -329,7 +329,7 @@ fn undivided<C>(steps: &[Step<C>]) -> Option<&'static str> {
 }
 
 /// Why a command could run on no device.
-fn wrong_with<M: Memory, K>(command: &Command<M, K>) -> Option<Malformed> {
+pub(crate) fn wrong_with<M: Memory, K>(command: &Command<M, K>) -> Option<Malformed> {
     let label = command.label();
     if let Some(beyond) = beyond(command) {
         return Some(beyond);

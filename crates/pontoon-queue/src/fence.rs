@@ -158,7 +158,8 @@ impl Fence {
     /// Waits on the host. What the commands before the fence wrote is then readable here.
     ///
     /// A session does not learn of it: wait by [`Session::wait`](crate::Session::wait) for what the
-    /// session has to know.
+    /// session has to know. Nor does this drive one: a batch that is parked may need another thread
+    /// that does, even if all it lacks is room in its queue.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ use std::{
 
 use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
 use pontoon_hal::Engine;
-use pontoon_queue::{Buffer, Edges, Fence, Patience, Session, StreamId};
+use pontoon_queue::{Buffer, Edges, EventId, Fence, Patience, SemaphoreId, Session, StreamId};
 use pontoon_signal::{Bound, Rank};
 
 struct Counting;
@@ -52,6 +52,9 @@ struct Driver<'d> {
     streams: [StreamId; 2],
     nothing: Kernel,
     batched: bool,
+    event: EventId,
+    heard: SemaphoreId,
+    round: u64,
 }
 
 impl Driver<'_> {
@@ -61,13 +64,19 @@ impl Driver<'_> {
         after: Option<&Fence>,
         accesses: [pontoon_hal::Access<pontoon_cpu::Region>; 2],
     ) -> Fence {
-        let Self { session, streams, nothing, batched } = self;
+        let Self { session, streams, nothing, batched, event, heard, round } = self;
         if *batched {
             let mut batch = session.batch();
             if let Some(fence) = after {
                 batch.wait(fence);
             }
             batch.launch("work", nothing, accesses, []);
+            // The second hears of the first by what was parked before, too.
+            *round += 1;
+            match at {
+                0 => batch.record(*event).signal(*heard, *round),
+                _ => batch.wait_semaphore(*heard, *round - 1).wait_event(*event),
+            };
             return session.submit(streams[at], batch.seal().unwrap()).unwrap();
         }
         if let Some(fence) = after {
@@ -83,8 +92,8 @@ impl Driver<'_> {
 const WINDOW: usize = 1_000;
 const WINDOWS: usize = 8;
 
-/// The fewest allocations in a window.
-fn steady(edges: Edges, batched: bool) -> u64 {
+/// The fewest allocations in a window, with something parked for all the time or nothing.
+fn steady(edges: Edges, batched: bool, parked: bool) -> u64 {
     let devices = [0, 1].map(|rank| {
         CpuDevice::open(Rank(rank), CpuSpec { depth: 16, ..CpuSpec::default() }).unwrap()
     });
@@ -92,7 +101,17 @@ fn steady(edges: Edges, batched: bool) -> u64 {
     let mut session = Session::new(edges).with_patience(patience);
     let streams = [0, 1].map(|at| session.stream(&devices[at], Engine::Compute, "stream").unwrap());
     let [x, y] = [0, 1].map(|_| Buffer::<_, u32>::allocate(&devices[0], 64).unwrap());
-    let mut driver = Driver { session, streams, nothing: Kernel::new(|_| {}), batched };
+    let gate = parked.then(|| {
+        let [gate, unheard] = ["gate", "unheard"].map(|label| session.semaphore(label));
+        let stays = session.stream(&devices[0], Engine::Compute, "stays").unwrap();
+        let mut batch = session.batch();
+        batch.wait_semaphore(gate, 1).signal(unheard, 1);
+        session.submit(stays, batch.seal().unwrap()).unwrap();
+        gate
+    });
+    let (event, heard) = (session.event("event"), session.semaphore("heard"));
+    let mut driver =
+        Driver { session, streams, nothing: Kernel::new(|_| {}), batched, event, heard, round: 0 };
     let given = edges != Edges::Auto;
     let mut read = None;
     let mut before = OWN.with(Cell::get);
@@ -117,6 +136,9 @@ fn steady(edges: Edges, batched: bool) -> u64 {
         }
         read = given.then_some(second);
     }
+    if let Some(gate) = gate {
+        driver.session.signal(gate, 1).unwrap();
+    }
     let counts = driver.session.counts();
     assert!(counts.edges >= 2_000 || edges == Edges::Trust, "{counts:?}");
     driver.streams.into_iter().for_each(|stream| driver.session.drain(stream, patience).unwrap());
@@ -127,11 +149,12 @@ fn steady(edges: Edges, batched: bool) -> u64 {
 fn a_submission_allocates_nothing() {
     for edges in [Edges::Auto, Edges::Check, Edges::Trust] {
         for batched in [false, true] {
-            let allocations = steady(edges, batched);
-            println!(
-                "{edges:?}, batched {batched}: {allocations} allocations in 2,000 submissions"
-            );
-            assert_eq!(allocations, 0, "{edges:?}, batched {batched}");
+            for parked in [false, true] {
+                let allocations = steady(edges, batched, parked);
+                let case = format!("{edges:?}, batched {batched}, parked {parked}");
+                println!("{case}: {allocations} allocations in 2,000 submissions");
+                assert_eq!(allocations, 0, "{case}");
+            }
         }
     }
 }

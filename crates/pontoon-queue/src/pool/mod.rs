@@ -136,7 +136,15 @@ impl FencePool {
     /// If memory is used up.
     #[track_caller]
     pub fn create(&mut self, label: &'static str) -> Result<(Completer, Fence), CreateError> {
-        let location = Location::caller();
+        self.create_at(label, Location::caller())
+    }
+
+    /// The same, made at `location`.
+    pub(crate) fn create_at(
+        &mut self,
+        label: &'static str,
+        location: &'static Location<'static>,
+    ) -> Result<(Completer, Fence), CreateError> {
         let (growth, lease) = match self.take() {
             Some(taken) => taken,
             None => self.grow()?,

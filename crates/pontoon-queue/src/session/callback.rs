@@ -40,6 +40,9 @@ impl<D: Device> Session<'_, D> {
     /// Does what the session has to do from time to time: recovers batches that failed, gives
     /// devices what is parked and can go on, and runs callbacks. Waits do the same.
     ///
+    /// A parked batch that has all it waits for, but no room in its queue, goes when the session is
+    /// driven next: by this, a wait of the session or a submission. No device does it.
+    ///
     /// # Blocks
     ///
     /// Only to recover: see [`OnFailure`](crate::OnFailure); at most as long as the session's

@@ -39,12 +39,7 @@ impl<D: Device> Session<'_, D> {
     pub fn describe(&self, fence: &Fence) -> String {
         let mut text = String::new();
         let _ = match fence.point() {
-            None => write!(
-                text,
-                "a parked batch of stream {} (device {})",
-                fence.stream(),
-                fence.device()
-            ),
+            None => self.describe_parked(fence, &mut text),
             Some(point) => self.describe_point(fence, point, &mut text),
         };
         let _ = match fence.is_complete() {
@@ -56,6 +51,15 @@ impl<D: Device> Session<'_, D> {
             let _ = write!(text, "; retried {retries} times, now {}", self.describe(&latest));
         }
         text
+    }
+
+    fn describe_parked(&self, fence: &Fence, text: &mut String) -> std::fmt::Result {
+        write!(text, "a parked batch of stream {} (device {})", fence.stream(), fence.device())?;
+        let gate = fence.gate().map(|late| &late.gate);
+        match gate.and_then(|gate| self.pool.made(gate.slot.id(), gate.target)) {
+            Some((_, site, age)) => write!(text, ", submitted at {site} {age} ago"),
+            None => Ok(()),
+        }
     }
 
     fn describe_point(&self, fence: &Fence, point: &Point, text: &mut String) -> std::fmt::Result {

@@ -394,16 +394,19 @@ impl<D: Device> Session<'_, D> {
     ///
     /// # Errors
     ///
-    /// [`HostError`]: where edges are checked, whatever used it has to be over by a wait.
+    /// [`HostError`]: where edges are checked, whatever used it has to be over by a wait; where they
+    /// are derived too, no parked batch may name it ([`Refusal::Named`]).
     ///
     /// # Blocks
     ///
     /// As [`write`](Self::write).
     pub fn free<T: Pod>(&mut self, buffer: Buffer<D::Memory, T>) -> Result<(), HostError> {
+        let region = buffer.memory().id();
+        self.may_free(region).map_err(HostError::Refused)?;
         self.meet("a free", 0..buffer.memory().bytes(), buffer.memory(), Mode::Write)?;
         self.noted("a free");
         if self.edges != Edges::Trust {
-            self.tracker.free(buffer.memory().id());
+            self.tracker.free(region);
         }
         Ok(())
     }

@@ -36,8 +36,25 @@ id! {
     EventId "event",
     /// A semaphore of a session.
     SemaphoreId "semaphore",
-    /// A collective of a session.
-    CollectiveId "collective",
+}
+
+/// A collective of a session. Its number is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CollectiveId {
+    pub(crate) session: u32,
+    pub(crate) members: u32,
+    pub(crate) serial: u64,
+}
+
+impl CollectiveId {
+    /// Its number and its members in `session`.
+    pub(crate) fn in_session(self, session: u32) -> Result<(u64, u32), Foreign> {
+        if self.session == session {
+            return Ok((self.serial, self.members));
+        }
+        let index = u32::try_from(self.serial).unwrap_or(u32::MAX);
+        Err(Foreign { what: "collective", index, of: self.session, used_in: session })
+    }
 }
 
 /// A handle that was used in another session than its own.

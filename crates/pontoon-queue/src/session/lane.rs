@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use pontoon_hal::{Device, Engine, Fault, FaultCell, OpenQueueError, Queue};
 use pontoon_signal::{Seq, WaitError, Waiter};
 
-use super::{notes::Notes, origins::Origins, spin::Spin};
+use super::{Abandoned, Refusal, notes::Notes, origins::Origins, spin::Spin};
 use crate::{
     Axis, Fence,
     acyclic::Node,
@@ -34,6 +34,9 @@ pub(super) struct Lane<'d, D: Device> {
     ends: VecDeque<u64>,
     /// Batches that no device has been given yet, in order.
     pub(super) parked: VecDeque<Node>,
+    /// Why one of those was given up. Nothing is taken after it until the lane is reopened; the
+    /// queue knows nothing of it, and what it was given goes on.
+    pub(super) given_up: Option<Arc<Abandoned>>,
     pub(super) notes: Notes,
     pub(super) origins: Origins,
     pub(super) spin: Spin,
@@ -67,6 +70,7 @@ impl<'d, D: Device> Lane<'d, D> {
             credits,
             ends,
             parked,
+            given_up: None,
             notes,
             origins,
             spin,
@@ -102,6 +106,15 @@ impl<'d, D: Device> Lane<'d, D> {
     /// Whether the queue failed, so that nothing of it runs any more.
     pub(super) fn is_dead(&self) -> bool {
         self.queue.faults().get().is_some()
+    }
+
+    /// Refuses to take more after a failure.
+    pub(super) fn takes(&self) -> Result<(), Refusal> {
+        match (self.queue.faults().get(), &self.given_up) {
+            (Some(fault), _) => Err(Refusal::Faulted(fault.clone())),
+            (None, Some(why)) => Err(Refusal::Abandoned(Arc::clone(why))),
+            (None, None) => Ok(()),
+        }
     }
 
     /// Where the completions are when the first `count` events are over.

@@ -216,8 +216,6 @@ struct QueueState {
 struct StreamState {
     queue: usize,
     label: Arc<str>,
-    /// A lane of it was given up: what was to run there never will.
-    abandoned: Option<Arc<Abandoned>>,
 }
 
 struct EventState {
@@ -416,7 +414,7 @@ impl<'d, D: Device> Session<'d, D> {
     /// [`Foreign`].
     pub fn stream_over(&mut self, queue: QueueId, label: &str) -> Result<StreamId, Foreign> {
         let queue = queue.in_session(self.id)?;
-        self.streams.push(StreamState { queue, label: Arc::from(label), abandoned: None });
+        self.streams.push(StreamState { queue, label: Arc::from(label) });
         Ok(StreamId::new(self.id, self.streams.len() - 1))
     }
 
@@ -436,11 +434,7 @@ impl<'d, D: Device> Session<'d, D> {
             Engine::Copy => Kind::Copy,
         };
         let queue = self.queue(device, QueueSpec::new(kind), label)?;
-        self.streams.push(StreamState {
-            queue: queue.index as usize,
-            label: Arc::from(label),
-            abandoned: None,
-        });
+        self.streams.push(StreamState { queue: queue.index as usize, label: Arc::from(label) });
         Ok(StreamId::new(self.id, self.streams.len() - 1))
     }
 
@@ -456,6 +450,11 @@ impl<'d, D: Device> Session<'d, D> {
     }
 
     /// Submits a batch. The fence is reached when all of it is complete.
+    ///
+    /// A batch that is parked, for it waits for what nobody has submitted, is refused now for
+    /// whatever does not depend on what comes before it then. One that has to be refused when its
+    /// turn comes is given up, and so is all that its queue was given after it: their fences fail,
+    /// and streams over the queue are refused until [`reopen`](Self::reopen).
     ///
     /// # Errors
     ///
@@ -570,6 +569,11 @@ impl<'d, D: Device> Session<'d, D> {
     }
 
     fn one(&mut self, stream: StreamId, step: StepOf<D>) -> Result<Fence, Refusal> {
+        if let Step::Work(command) = &step
+            && let Some(mistake) = batch::wrong_with(command)
+        {
+            return Err(mistake.into());
+        }
         let mut steps = self.spare.pop().unwrap_or_default();
         steps.push(step);
         let room = Room::Wait(self.patience);
@@ -589,12 +593,12 @@ impl<'d, D: Device> Session<'d, D> {
         if !self.kept.is_empty() && matches!(room, Room::Wait(_)) {
             self.recover_first(stream);
         }
-        let StreamState { queue, abandoned, .. } = &self.streams[stream];
-        if let Some(abandoned) = abandoned {
-            return Err(Refusal::Abandoned(Arc::clone(abandoned)));
-        }
-        let at = *queue;
+        let at = self.streams[stream].queue;
         let QueueState { lanes, turn } = &self.queues[at];
+        // Of a queue with several lanes none is of use without the others.
+        if let Some(why) = lanes.iter().find_map(|&lane| self.lanes[lane].given_up.as_ref()) {
+            return Err(Refusal::Abandoned(Arc::clone(why)));
+        }
         let (lane, count) = (lanes[*turn], lanes.len());
         let fence = if self.parked.is_empty() && !self.is_held(steps) {
             self.place(lane, steps, &[], room)?

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Axis, Clock, Fence, Patience,
-    batch::{Barrier, Malformed, Step, StepOf, WaitFor},
+    batch::{Barrier, Step, StepOf, WaitFor},
 };
 
 impl<D: Device> Session<'_, D> {
@@ -23,15 +23,18 @@ impl<D: Device> Session<'_, D> {
         extra: &[(Axis, u64)],
         room: Room,
     ) -> Result<Fence, Refusal> {
-        if let Some(fault) = self.lanes[lane].queue.faults().get() {
-            return Err(Refusal::Faulted(fault.clone()));
+        // Of what is parked some may have gone already; it fails with the queue, as they do.
+        if !matches!(room, Room::Parked) {
+            self.lanes[lane].takes()?;
         }
         // Taken out while it is filled, and put back for the next batch.
         let (mut plan, mut clock) = (mem::take(&mut self.plan), mem::take(&mut self.clock));
         let placed = self
             .plan(lane, steps, extra, &mut plan, &mut clock)
-            .and_then(|()| self.make_room(lane, steps, &plan, room))
-            .and_then(|()| self.emit(lane, steps, &mut plan, &mut clock));
+            .and_then(|()| self.make_room(lane, steps, &plan, room));
+        if placed.is_ok() {
+            self.emit(lane, steps, &mut plan, &mut clock);
+        }
         (self.plan, self.clock) = (plan, clock);
         placed?;
         let axis = Self::axis(lane);
@@ -50,6 +53,38 @@ impl<D: Device> Session<'_, D> {
         Ok(fence)
     }
 
+    /// Whether a lane would take `steps` now, with at most `more` waits than are needed now.
+    pub(super) fn would_take(
+        &mut self,
+        lane: usize,
+        steps: &[StepOf<D>],
+        extra: &[(Axis, u64)],
+        more: usize,
+    ) -> Result<(), Refusal> {
+        let (mut plan, mut clock) = (mem::take(&mut self.plan), mem::take(&mut self.clock));
+        // What is redundant is counted when it is given.
+        let (counts, noted) = (self.counts, mem::take(&mut self.profiler.redundant));
+        let planned = self.plan(lane, steps, extra, &mut plan, &mut clock);
+        (self.counts, self.profiler.redundant) = (counts, noted);
+        let needed = plan.edges.len() + plan.outside + plan.works + more;
+        (self.plan, self.clock) = (plan, clock);
+        planned?;
+        let full = self.full_at(lane, needed)?;
+        self.room_by(lane, full, self.lanes[lane].queue.depth(), Room::Parked)
+    }
+
+    /// How many events of a lane have to be over before it has room for `needed` more.
+    fn full_at(&self, lane: usize, needed: usize) -> Result<u64, Refusal> {
+        let (this, events) = (&self.lanes[lane], self.tracker.events(Self::axis(lane)));
+        let depth = this.queue.depth();
+        if needed > depth as usize {
+            let queue = this.label.clone();
+            return Err(Refusal::TooLong { queue, commands: needed, depth });
+        }
+        // What is under way then: at most as many commands as the queue holds.
+        Ok((events + needed as u64).saturating_sub(u64::from(depth)))
+    }
+
     /// Sees to it that the lane takes all of a batch.
     fn make_room(
         &mut self,
@@ -60,15 +95,9 @@ impl<D: Device> Session<'_, D> {
     ) -> Result<(), Refusal> {
         let spare = u32::from(self.unblocks(steps));
         let axis = Self::axis(lane);
-        let events = self.tracker.events(axis);
+        let full = self.full_at(lane, plan.edges.len() + plan.outside + plan.works)?;
         let (knows, this) = (self.tracker.host_knows(axis), &mut self.lanes[lane]);
-        let (depth, needed) = (this.queue.depth(), plan.edges.len() + plan.outside + plan.works);
-        if needed > depth as usize {
-            let queue = this.label.clone();
-            return Err(Refusal::TooLong { queue, commands: needed, depth });
-        }
-        // What is under way then: at most as many commands as the queue holds.
-        let full = (events + needed as u64).saturating_sub(u64::from(depth));
+        let depth = this.queue.depth();
         let credit = match (room, this.credit(spare)) {
             (Room::Parked, _) => 0,
             (_, Ok(credit)) => credit.unwrap_or(0),
@@ -114,14 +143,15 @@ impl<D: Device> Session<'_, D> {
         })
     }
 
-    /// Gives the planned waits and the commands to the device.
+    /// Gives the planned waits and the commands to the device. There is room for all of them, and
+    /// they are well-formed: from here on the batch is submitted, whatever becomes of it.
     fn emit(
         &mut self,
         lane: usize,
         steps: &mut Vec<StepOf<D>>,
         plan: &mut Plan,
         clock: &mut Clock,
-    ) -> Result<(), Refusal> {
+    ) {
         let axis = Self::axis(lane);
         let last_work = steps.iter().rposition(|step| matches!(step, Step::Work(_)));
         let mut edges = mem::take(&mut plan.edges);
@@ -135,67 +165,55 @@ impl<D: Device> Session<'_, D> {
         let mut emit = Emit { lane, axis, news, joined };
         let mut next = edges.iter().peekable();
         // By reference: a step is as large as its largest kind, and most are none of that.
-        let mut outcome = steps.iter_mut().enumerate().try_for_each(|(at, step)| {
+        for (at, step) in steps.iter_mut().enumerate() {
             while let Some(edge) = next.next_if(|edge| edge.step <= at) {
                 let work_follows = last_work.is_some_and(|last| last >= at);
                 let more = joined && next.peek().is_some();
-                self.emit_wait(&mut emit, edge, work_follows, more, clock)?;
+                self.emit_wait(&mut emit, edge, work_follows, more, clock);
             }
-            self.emit_step(&mut emit, step, plan, clock)
-        });
+            self.emit_step(&mut emit, step, plan, clock);
+        }
         // A batch without steps comes after a global barrier too.
-        while let (Ok(()), Some(edge)) = (&outcome, next.next()) {
+        while let Some(edge) = next.next() {
             let more = joined && next.peek().is_some();
-            outcome = self.emit_wait(&mut emit, edge, false, more, clock);
+            self.emit_wait(&mut emit, edge, false, more, clock);
         }
         steps.clear();
         edges.clear();
         plan.edges = edges;
-        outcome
     }
 
-    fn emit_step(
-        &mut self,
-        emit: &mut Emit,
-        step: &mut StepOf<D>,
-        plan: &mut Plan,
-        clock: &Clock,
-    ) -> Result<(), Refusal> {
+    fn emit_step(&mut self, emit: &mut Emit, step: &mut StepOf<D>, plan: &mut Plan, clock: &Clock) {
         let Emit { lane, axis, .. } = *emit;
         match *step {
-            Step::Work(_) => match mem::replace(step, Step::Barrier(Barrier::Device)) {
-                Step::Work(command) => self.emit_work(emit, command, plan, clock),
-                _ => Ok(()),
-            },
-            Step::Wait(ref wait @ WaitFor::Fence(ref fence)) if plan.outside > 0 => {
-                let outside = matches!(self.resolve(wait), Ok(Resolved::Outside));
-                match fence.point().filter(|_| outside) {
-                    Some(point) => {
-                        let (slot, target) = (Slot::clone(&point.slot), point.target);
-                        let wait = Command::Wait { label: "wait", slot, target, bound: self.bound };
-                        self.hand_over(lane, wait)?;
-                        self.tracker.pass(axis);
-                        self.lanes[lane].notes.push(Note::Outside);
-                        self.counts.waits += 1;
-                        Ok(())
-                    }
-                    None => Ok(()),
+            Step::Work(_) => {
+                // What is put there goes with the steps: nothing is given back any more.
+                if let Step::Work(command) = mem::replace(step, Step::Barrier(Barrier::Device)) {
+                    self.emit_work(emit, command, plan, clock);
                 }
             }
-            Step::Wait(_) | Step::Collective(_) | Step::Barrier(Barrier::Streams(_)) => Ok(()),
+            Step::Wait(ref wait @ WaitFor::Fence(ref fence)) if plan.outside > 0 => {
+                let outside = matches!(self.resolve(wait), Ok(Resolved::Outside));
+                if let Some(point) = fence.point().filter(|_| outside) {
+                    let (slot, target) = (Slot::clone(&point.slot), point.target);
+                    let wait = Command::Wait { label: "wait", slot, target, bound: self.bound };
+                    self.hand_over(lane, wait);
+                    self.tracker.pass(axis);
+                    self.lanes[lane].notes.push(Note::Outside);
+                    self.counts.waits += 1;
+                }
+            }
+            Step::Wait(_) | Step::Collective(_) | Step::Barrier(Barrier::Streams(_)) => {}
             Step::Barrier(Barrier::Device) => {
                 let device = self.lanes[lane].device_at;
                 self.devices[device].barrier = Some((axis, self.tracker.events(axis)));
-                Ok(())
             }
             Step::Signal(semaphore, to) => {
                 self.signalled(semaphore, to, axis, self.tracker.events(axis));
-                Ok(())
             }
             Step::Record(event) => {
                 let fence = self.fence_of(lane);
                 self.events[event.index as usize].recorded = Some(fence);
-                Ok(())
             }
         }
     }
@@ -206,14 +224,14 @@ impl<D: Device> Session<'_, D> {
         command: CommandOf<D::Queue>,
         plan: &mut Plan,
         clock: &Clock,
-    ) -> Result<(), Refusal> {
+    ) {
         let Emit { lane, axis, news, .. } = *emit;
         let label = command.label();
         let tracked = self.edges != Edges::Trust;
         if tracked {
             touches_of(&command, &mut plan.touches);
         }
-        self.hand_over(lane, command)?;
+        self.hand_over(lane, command);
         if news {
             self.tracker.learn(axis, clock);
             emit.news = false;
@@ -225,12 +243,11 @@ impl<D: Device> Session<'_, D> {
         }
         if !tracked {
             self.tracker.pass(axis);
-            return Ok(());
+            return;
         }
         let did =
             self.tracker.commit(axis, plan.touches.iter().map(|(touch, size)| (touch, *size)));
         self.counts.maintained(&did);
-        Ok(())
     }
 
     fn emit_wait(
@@ -240,7 +257,7 @@ impl<D: Device> Session<'_, D> {
         work_follows: bool,
         more: bool,
         clock: &mut Clock,
-    ) -> Result<(), Refusal> {
+    ) {
         let Emit { lane, axis, joined, .. } = *emit;
         self.counts.edges += 1;
         self.counts.execution_only += u64::from(edge.execution_only);
@@ -253,7 +270,7 @@ impl<D: Device> Session<'_, D> {
         if self.aids.observer.is_some() {
             self.observe_wait(lane, edge.axis, edge.count);
         }
-        let Some(at) = Self::lane_of(edge.axis) else { return Ok(()) };
+        let Some(at) = Self::lane_of(edge.axis) else { return };
         let other = &self.lanes[at];
         // The host has acquired it then, and the queue's own counter hands that on with the next
         // command. Without one there would be no event that knows it. Where edges are checked every
@@ -262,12 +279,12 @@ impl<D: Device> Session<'_, D> {
         if may_elide && other.is_over(edge.count) == Ok(true) {
             self.counts.complete += 1;
             self.ordered(lane, at, edge.count);
-            return Ok(());
+            return;
         }
         let (slot, target) = (other.queue.completions().clone(), other.target(edge.count));
         let label = edge.purpose.label();
         let wait = Command::Wait { label, slot, target, bound: self.bound };
-        self.hand_over(lane, wait)?;
+        self.hand_over(lane, wait);
         if !more {
             self.tracker.learn(axis, clock);
             emit.news = false;
@@ -275,27 +292,28 @@ impl<D: Device> Session<'_, D> {
         self.tracker.pass(axis);
         self.lanes[lane].notes.push(Note::Wait(edge.axis, edge.count));
         self.counts.waits += 1;
-        Ok(())
     }
 
-    fn hand_over(&mut self, lane: usize, command: CommandOf<D::Queue>) -> Result<(), Refusal> {
+    /// Gives one command to a lane that has room for it.
+    ///
+    /// # Panics
+    ///
+    /// The device breaks its contract: the queue is no deeper than it says, or refuses a command that
+    /// is well-formed.
+    fn hand_over(&mut self, lane: usize, command: CommandOf<D::Queue>) {
         let label = command.label();
         let submitting = self.submitting();
-        let (at, lane) = (lane, &mut self.lanes[lane]);
-        match lane.queue.submit(command) {
-            Ok(position) => {
-                self.submitted(at, position, submitting);
-                Ok(())
-            }
+        let this = &mut self.lanes[lane];
+        match this.queue.submit(command) {
+            Ok(position) => self.submitted(lane, position, submitting),
             // It failed since it was asked. Some of the batch may be queued, so it counts as
             // submitted, and its fence fails.
-            Err(SubmitError::Faulted(_)) => Ok(()),
-            Err(SubmitError::Malformed(why)) => Err(Refusal::Malformed(Malformed::new(label, why))),
-            Err(_) => Err(Refusal::Full {
-                device: lane.device.rank(),
-                queue: lane.label.clone(),
-                holds: lane.queue.depth(),
-            }),
+            Err(SubmitError::Faulted(_)) => {}
+            Err(refused) => panic!(
+                "device {} queue {} has to take {label}, and does not: {refused}",
+                this.device.rank(),
+                this.label
+            ),
         }
     }
 }

@@ -226,7 +226,10 @@ impl<D: Device> Session<'_, D> {
     pub(super) fn will_recover(&self, lane: usize) -> bool {
         !self.kept.is_empty()
             && self.lanes[lane].is_dead()
-            && self.kept.batches.iter().any(|it| it.lane == lane && it.fence.is_complete().is_err())
+            && self.kept.batches.iter().any(|it| {
+                // Its fence may fail a moment after the queue.
+                it.lane == lane && it.fence.point().is_some() && it.fence.is_complete() != Ok(true)
+            })
     }
 
     /// Whether a batch may yet be submitted again.

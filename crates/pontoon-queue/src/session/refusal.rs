@@ -51,12 +51,23 @@ pub enum Refusal {
         /// The event.
         event: Arc<str>,
     },
-    /// A semaphore would not grow.
+    /// A semaphore would not grow beyond what it was signalled, or what was submitted to signal it.
     NotGrowing {
         /// The semaphore.
         semaphore: Arc<str>,
         /// Where it is, or where it was promised to get.
         at: u64,
+        /// Where the signal would have moved it.
+        to: u64,
+    },
+    /// The host would signal a semaphore that a parked batch is to signal first.
+    Promised {
+        /// The semaphore.
+        semaphore: Arc<str>,
+        /// The parked batch.
+        by: String,
+        /// What it is to signal.
+        promised: u64,
         /// Where the signal would have moved it.
         to: u64,
     },
@@ -77,6 +88,13 @@ pub enum Refusal {
         label: &'static str,
         /// The region.
         region: RegionId,
+    },
+    /// A region that a parked batch names was to be freed.
+    Named {
+        /// The region.
+        region: RegionId,
+        /// The parked batch.
+        by: String,
     },
     /// There is no fence left for a parked batch.
     NoFence(CreateError),
@@ -193,6 +211,11 @@ impl fmt::Display for Refusal {
             Self::NotGrowing { semaphore, at, to } => {
                 write!(f, "semaphore {semaphore} is signalled {at} already, it cannot go to {to}")
             }
+            Self::Promised { semaphore, by, promised, to } => write!(
+                f,
+                "semaphore {semaphore} cannot go to {to} yet: {by} is parked and is to signal \
+                 {promised} first"
+            ),
             Self::Closed { semaphore, at, wanted } => write!(
                 f,
                 "semaphore {semaphore} got to {at} and will never get to {wanted}: all who would \
@@ -201,6 +224,9 @@ impl fmt::Display for Refusal {
             Self::Foreign(foreign) => foreign.fmt(f),
             Self::Freed { label, region } => {
                 write!(f, "{label} uses {region}, which was freed before")
+            }
+            Self::Named { region, by } => {
+                write!(f, "{region} cannot be freed: {by} is parked and uses it; let it run first")
             }
             Self::NoFence(full) => full.fmt(f),
             Self::Failed(error) => write!(f, "it waits for what failed: {error}"),

@@ -37,10 +37,7 @@ impl<D: Device> Session<'_, D> {
     pub fn reopen(&mut self, stream: StreamId) -> Result<(), ReopenError> {
         let queue = self.streams[stream.in_session(self.id)?].queue;
         for lane in self.queues[queue].lanes.clone() {
-            let this = &self.lanes[lane];
-            // What was given up waits in the queue for what never comes, and is no event.
-            let all = this.target(self.tracker.events(Self::axis(lane)));
-            if this.is_dead() || this.queue.submitted() != all {
+            if self.lanes[lane].is_dead() {
                 self.reopen_after(lane, self.patience)?;
             }
         }
@@ -70,8 +67,9 @@ impl<D: Device> Session<'_, D> {
 
     /// The streams over a queue are usable again.
     pub(super) fn forgive(&mut self, queue: usize) {
-        let streams = self.streams.iter_mut().filter(|stream| stream.queue == queue);
-        streams.for_each(|stream| stream.abandoned = None);
+        for &lane in &self.queues[queue].lanes {
+            self.lanes[lane].given_up = None;
+        }
     }
 
     /// Gives a lane another queue. What is parked stays parked.

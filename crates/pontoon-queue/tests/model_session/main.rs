@@ -5,6 +5,7 @@
 //! programs of each kind, of up to 200 acts; without it 500 of up to 40 are tried.
 
 mod bench;
+mod closed;
 mod derived;
 mod given;
 mod graph;
@@ -90,5 +91,12 @@ fn given_edges_are_refused_where_they_leave_something_unordered_and_nowhere_else
 fn circles_are_refused_and_everything_else_goes_on() {
     let counts = judge("stuck", Kind::Stuck, stuck::is_told);
     let seen = [counts.accepted, counts.refused, counts.parked, counts.circles];
+    assert!(seen.iter().all(|&count| count > 0), "something never came up: {counts:?}");
+}
+
+#[test]
+fn what_waits_for_a_closed_semaphore_fails_and_nothing_else_stays() {
+    let counts = judge("closed", Kind::Tight, closed::leaves_nothing);
+    let seen = [counts.accepted, counts.refused, counts.parked, counts.full, counts.hazards];
     assert!(seen.iter().all(|&count| count > 0), "something never came up: {counts:?}");
 }

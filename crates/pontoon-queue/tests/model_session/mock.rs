@@ -7,9 +7,8 @@ use std::{
 };
 
 use pontoon_hal::{
-    Access, AllocateError, Capabilities, Cause, Command, CommandOf, Device, Engine, Fault,
-    FaultCell, HostAccessError, Memory, Mode, OpenQueueError, Queue, QueueReport, RegionId,
-    SubmitError,
+    Access, AllocateError, Capabilities, Command, CommandOf, Device, Engine, FaultCell,
+    HostAccessError, Memory, Mode, OpenQueueError, Queue, QueueReport, RegionId, SubmitError,
 };
 use pontoon_signal::{
     Bound, Publisher, Rank, Seq, SignalTable, Slot, SlotId, TableShape, WaitError,
@@ -220,15 +219,10 @@ impl Queue for MockQueue {
         match &command {
             Command::Launch { accesses, .. } => touches.extend(accesses.iter().map(touch)),
             Command::Copy { from, to, .. } => touches.extend([touch(from), touch(to)]),
-            Command::Wait { label, slot, target, .. } => match world.place_of(slot, *target) {
-                Some(place) => waits.push(place),
-                // It is for a batch that was given up.
-                None => {
-                    let (device, queue, cause) = (Rank(0), "queue".into(), Cause::DeviceLost);
-                    let fault = Fault { device, queue, command: label, at: *target, cause };
-                    return Err(SubmitError::Faulted(self.faults.record(fault).clone()));
-                }
-            },
+            Command::Wait { slot, target, .. } => {
+                let place = world.place_of(slot, *target);
+                waits.push(place.expect("a wait for what a device has been given"));
+            }
             _ => unreachable!("no such command"),
         }
         let (lane, label, over) = (Some(self.at), command.label(), world.over());

@@ -52,7 +52,7 @@ pub(crate) fn is_told(program: &Program, counts: &mut Counts) -> Result<(), Stri
                 let to = signalled[*at] + by;
                 match bench.session.signal(bench.semaphores[*at], to) {
                     Ok(()) if !promised => signalled[*at] = to,
-                    Err(Refusal::NotGrowing { .. }) if promised => continue,
+                    Err(Refusal::Promised { .. }) if promised => continue,
                     other => return Err(format!("promised: {promised}, and {other:?}")),
                 }
                 model.signal(*at, to);

@@ -102,8 +102,7 @@ impl<D: Device> Session<'_, D> {
             _ => None,
         });
         let mut reasons: Vec<_> = waits.collect();
-        if let Some(at) = self.collective_of(node).filter(|_| !self.has_come(node)) {
-            let collective = &self.parked.collectives[at];
+        if let Some(collective) = self.collective_of(node).filter(|it| !it.is_complete()) {
             let (present, members) = (collective.came.len(), collective.members);
             let collective = Arc::clone(&collective.label);
             reasons.push(Reason::Collective { collective, present, members });
@@ -130,9 +129,8 @@ impl<D: Device> Session<'_, D> {
         match wait {
             &WaitFor::Semaphore(id, wanted) => {
                 let it = &self.semaphores[id.index as usize];
-                let reached = it.reached.last().map_or(0, |&(value, ..)| value);
-                let promise = it.promised.iter().find(|(value, _)| *value >= wanted);
-                let promised_by = promise.and_then(|&(_, promiser)| number(promiser));
+                let reached = it.value();
+                let promised_by = it.promiser(wanted).and_then(&number);
                 let semaphore = Arc::clone(&it.label);
                 Some(Reason::Semaphore { semaphore, wanted, reached, promised_by })
             }

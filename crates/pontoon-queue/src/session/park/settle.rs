@@ -1,25 +1,26 @@
 //! What a batch means when it is submitted, since its turn comes later.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
-use pontoon_hal::Device;
+use pontoon_hal::{Command, Device, Engine, Memory, RegionId};
 
-use super::{EventId, Refusal, Session};
+use super::{EventId, Malformed, Refusal, Session};
 use crate::{
     Fence,
-    batch::{Barrier, Step, StepOf, WaitFor},
+    batch::{Barrier, Step, StepOf, WaitFor, accesses, beyond},
+    session::Edges,
 };
 
 impl<D: Device> Session<'_, D> {
     /// Puts in what `steps` mean now, for it may mean something else when their turn comes: an event
     /// what it was recorded for, a barrier what is parked before it.
     pub(in crate::session) fn settle_steps(
-        &self,
+        &mut self,
         lane: usize,
         steps: &mut Vec<StepOf<D>>,
     ) -> Result<Vec<Settled>, Refusal> {
-        steps.iter().try_for_each(|step| self.may_park(step))?;
-        let mut settled = Vec::new();
+        steps.iter().try_for_each(|step| self.may_park(lane, step))?;
+        let mut settled = mem::take(&mut self.parked.settled);
         let mut at = 0;
         if let Some(fence) = self.held_barrier(lane) {
             steps.insert(0, Step::Wait(WaitFor::Fence(fence)));
@@ -47,9 +48,24 @@ impl<D: Device> Session<'_, D> {
         Ok(settled)
     }
 
-    /// Refuses what would be refused when its turn comes.
-    fn may_park(&self, step: &StepOf<D>) -> Result<(), Refusal> {
+    /// Refuses what would be refused when its turn comes, whatever comes first.
+    fn may_park(&self, lane: usize, step: &StepOf<D>) -> Result<(), Refusal> {
         match step {
+            Step::Work(command) => {
+                if self.lanes[lane].engine == Engine::Copy
+                    && matches!(command, Command::Launch { .. })
+                {
+                    let why = "the copy engine runs no kernels";
+                    return Err(Malformed::new(command.label(), why).into());
+                }
+                if let Some(beyond) = beyond(command) {
+                    return Err(beyond.into());
+                }
+                let mut regions = accesses(command).map(|access| access.memory.id());
+                if let Some(region) = regions.find(|&region| self.tracker.is_freed(region)) {
+                    return Err(Refusal::Freed { label: command.label(), region });
+                }
+            }
             Step::Wait(wait) => {
                 self.resolve(wait)?;
             }
@@ -60,6 +76,25 @@ impl<D: Device> Session<'_, D> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Refuses to free what a parked batch names, which could not be refused any more.
+    pub(in crate::session) fn may_free(&self, region: RegionId) -> Result<(), Refusal> {
+        if self.parked.is_empty() || self.edges == Edges::Trust {
+            return Ok(());
+        }
+        let parked = self.lanes.iter().flat_map(|lane| &lane.parked);
+        let names = |step: &StepOf<D>| match step {
+            Step::Work(command) => accesses(command).any(|access| access.memory.id() == region),
+            _ => false,
+        };
+        let mut naming = parked.copied().filter(|node| {
+            self.parked.parcels.get(node).is_some_and(|parcel| parcel.steps.iter().any(names))
+        });
+        match naming.next() {
+            Some(node) => Err(Refusal::Named { region, by: self.name(node) }),
+            None => Ok(()),
+        }
     }
 
     /// The global barrier that a lane has to come after, if it is still parked on another.
@@ -95,8 +130,8 @@ pub(in crate::session) enum Settled {
 }
 
 /// Makes `steps` what the caller gave.
-pub(super) fn unsettle<C>(settled: Vec<Settled>, steps: &mut Vec<Step<C>>) {
-    for done in settled.into_iter().rev() {
+pub(super) fn unsettle<C>(settled: &mut Vec<Settled>, steps: &mut Vec<Step<C>>) {
+    while let Some(done) = settled.pop() {
         match done {
             Settled::Inserted(at) if at < steps.len() => drop(steps.remove(at)),
             Settled::Event(at, event) if at < steps.len() => {
@@ -107,27 +142,31 @@ pub(super) fn unsettle<C>(settled: Vec<Settled>, steps: &mut Vec<Step<C>>) {
     }
 }
 
-/// Cuts a batch where it waits after it did something that others may wait for: what is before the
-/// wait goes without it. A signal waits too, for the signals that were promised before it.
+/// The parts of a batch: it is cut where it waits after it did something that others may wait for.
+/// What is before the wait goes without it. A signal waits too, for the signals that were promised
+/// before it.
 ///
 /// What an event stands for ends with its part.
-pub(super) fn split<C>(steps: &mut Vec<Step<C>>) -> Vec<Vec<Step<C>>> {
-    let mut parts = vec![Vec::new()];
+pub(super) fn parts_of<C>(steps: &[Step<C>]) -> impl Iterator<Item = &[Step<C>]> {
     let (mut shown, mut recorded) = (false, false);
-    for step in steps.drain(..) {
+    steps.chunk_by(move |before, step| {
+        recorded |= matches!(before, Step::Record(_));
+        shown |= matches!(before, Step::Signal(..) | Step::Record(_) | Step::Collective(_));
         let waits = matches!(step, Step::Wait(_) | Step::Collective(_) | Step::Signal(..));
         let starts_one = matches!(step, Step::Collective(_));
         let is_record = matches!(step, Step::Record(_));
-        let part_has_some = parts.last().is_some_and(|part| !part.is_empty());
-        if part_has_some && (waits && shown || starts_one || recorded && !is_record) {
-            parts.push(Vec::new());
+        let ends = waits && shown || starts_one || recorded && !is_record;
+        if ends {
             (shown, recorded) = (false, false);
         }
-        recorded |= is_record;
-        shown |= matches!(step, Step::Signal(..) | Step::Record(_) | Step::Collective(_));
-        if let Some(part) = parts.last_mut() {
-            part.push(step);
-        }
-    }
-    parts
+        !ends
+    })
+}
+
+/// Cuts a batch into its parts.
+pub(super) fn split<C>(steps: &mut Vec<Step<C>>) -> Vec<Vec<Step<C>>> {
+    let lengths: Vec<_> = parts_of(steps).map(<[_]>::len).collect();
+    let mut all = steps.drain(..);
+    let parts: Vec<_> = lengths.into_iter().map(|len| all.by_ref().take(len).collect()).collect();
+    if parts.is_empty() { vec![Vec::new()] } else { parts }
 }

@@ -59,17 +59,16 @@ impl<D: Device> Session<'_, D> {
                 path.push(open);
                 return;
             }
-            if let Some(collective) = self.collective_of(at) {
-                let collective = &self.parked.collectives[collective];
-                if collective.came.len() < collective.members as usize {
-                    path.push(format!(
-                        "{name} waits for collective {}, which has {} of {} members",
-                        collective.label,
-                        collective.came.len(),
-                        collective.members
-                    ));
-                    return;
-                }
+            if let Some(collective) = self.collective_of(at)
+                && !collective.is_complete()
+            {
+                path.push(format!(
+                    "{name} waits for collective {}, which has {} of {} members",
+                    collective.label,
+                    collective.came.len(),
+                    collective.members
+                ));
+                return;
             }
             let Some(before) = self.first_before(at, parcel.entry) else {
                 let queue = &self.lanes[parcel.lane].label;
@@ -84,8 +83,8 @@ impl<D: Device> Session<'_, D> {
     /// A parcel that a parcel waits for, alone or with its collective.
     fn first_before(&self, node: Node, entry: Node) -> Option<Node> {
         let graph = &self.parked.graph;
-        let members = self.collective_of(node).map(|at| &self.parked.collectives[at].parcels);
-        let members = members.into_iter().flatten().filter_map(|it| self.parked.parcels.get(it));
+        let members = self.collective_of(node).into_iter().flat_map(|it| &it.came);
+        let members = members.filter_map(|(_, it)| self.parked.parcels.get(it));
         let mut entries = std::iter::once(entry).chain(members.map(|it| it.entry));
         entries.find_map(|entry| graph.before(entry).next())
     }
@@ -129,13 +128,13 @@ impl<D: Device> Session<'_, D> {
         format!("{second} waits for {first}")
     }
 
-    fn name(&self, node: Node) -> String {
+    pub(super) fn name(&self, node: Node) -> String {
         if let Some(parcel) = self.parcel_at(node) {
             let stream = &self.streams[parcel.stream].label;
             return format!("{} (stream {stream})", parcel.label);
         }
         let collectives = &self.parked.collectives;
-        match collectives.iter().find(|collective| collective.node == Some(node)) {
+        match collectives.values().find(|collective| collective.node == Some(node)) {
             Some(collective) => format!("collective {}", collective.label),
             None => "a batch".to_string(),
         }
