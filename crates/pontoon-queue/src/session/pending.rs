@@ -158,7 +158,7 @@ impl Pending {
         };
         match reason {
             Reason::Semaphore { semaphore, wanted, reached, promised_by } => {
-                let by = promised_by.map_or("only the host could signal".to_string(), |by| {
+                let by = promised_by.map_or("nobody has submitted a signal yet".to_string(), |by| {
                     format!("{} will signal", name(by))
                 });
                 format!(

@@ -48,7 +48,7 @@ impl<D: Device> Session<'_, D> {
                     it.wanted.contains(&(*value, at)).then(|| {
                         format!(
                             "{name} waits for semaphore {} to reach {value}, which nobody has \
-                             submitted a signal for and only the host could",
+                             submitted a signal for yet",
                             it.label
                         )
                     })
@@ -111,11 +111,16 @@ impl<D: Device> Session<'_, D> {
         };
         for semaphore in &self.semaphores {
             let signals = |&&(_, node): &&(u64, Node)| node == before;
-            if let Some((value, _)) = semaphore.promised.iter().find(signals)
-                && before != after
-                && one.lane != other.lane
-            {
-                let label = &semaphore.label;
+            let Some((value, _)) = semaphore.promised.iter().find(signals) else { continue };
+            let label = &semaphore.label;
+            if before == after {
+                return format!(
+                    "{second} waits for semaphore {label}, which it is itself the next to signal, \
+                     to {value}: a semaphore's values come in the order in which they were \
+                     submitted, so submit what it waits for first, or use two semaphores"
+                );
+            }
+            if one.lane != other.lane {
                 return format!(
                     "{second} waits for semaphore {label} to reach {value}, which {first} signals"
                 );
