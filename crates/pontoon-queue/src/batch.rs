@@ -236,7 +236,7 @@ impl<D: Device> Batch<D> {
     ///
     /// [`Malformed`]: the first command that could never run; a retry of what was not declared
     /// idempotent; or a batch to be retried or rolled back that others can meet in its middle, by a
-    /// collective or by a wait after a signal or a record: it has to fail as a whole.
+    /// collective, or by a command or a wait after a signal or a record: it has to fail as a whole.
     pub fn seal(mut self) -> Result<Batch<D, Sealed>, Malformed> {
         if let Some(mistake) = self.mistake.take() {
             return Err(mistake);
@@ -312,7 +312,7 @@ pub(crate) fn launch<D: Device>(
 
 /// Why steps cannot be given to a device, or fail, as a whole.
 fn undivided<C>(steps: &[Step<C>]) -> Option<&'static str> {
-    let mut told = false;
+    let (mut worked, mut told) = (false, false);
     for step in steps {
         match step {
             Step::Collective(_) => {
@@ -321,7 +321,15 @@ fn undivided<C>(steps: &[Step<C>]) -> Option<&'static str> {
             Step::Wait(_) if told => {
                 return Some("what is retried or rolled back cannot wait after a signal: split it");
             }
+            Step::Work(_) if told => {
+                return Some(
+                    "what is retried or rolled back has no commands after a signal, a record or a \
+                     global barrier in its middle: split it",
+                );
+            }
+            Step::Work(_) => worked = true,
             Step::Signal(..) | Step::Record(_) => told = true,
+            Step::Barrier(Barrier::Device) => told |= worked,
             _ => {}
         }
     }

@@ -89,7 +89,7 @@ fn use_after_free(runtime: &Runtime) -> Outcome {
     let mut it = Setting::new(runtime)?;
     it.writes(it.first, "produce")?;
     it.session.drain(it.first, Patience::default())?;
-    it.session.free(it.buffer.clone()).map_err(|error: HostError| error)?;
+    it.session.free(&it.buffer).map_err(|error: HostError| error)?;
     Ok(it.reads(it.second, "consume")?)
 }
 

@@ -1,5 +1,7 @@
 //! An axis whose queue failed.
 
+use pontoon_hal::RegionId;
+
 use super::Tracker;
 use crate::{Axis, Clock};
 
@@ -7,6 +9,11 @@ impl Tracker {
     /// All that the events of an axis so far come after.
     pub(crate) fn clock(&self, axis: Axis) -> &Clock {
         &self.lane(axis).clock
+    }
+
+    /// Forgets what was done to a region that nobody names any more.
+    pub(crate) fn forget(&mut self, region: RegionId) {
+        self.regions.remove(&region);
     }
 
     /// Nothing of an axis runs any more, and none of its events that were not over ever will: all
