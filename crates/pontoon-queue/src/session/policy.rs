@@ -17,7 +17,7 @@
 //! failed: submit it again, with the new fence. What is parked behind it has not begun, and follows
 //! the next attempt.
 
-use std::{collections::VecDeque, ops::Range, panic::Location, sync::Arc};
+use std::{collections::VecDeque, mem, ops::Range, panic::Location, sync::Arc};
 
 use pontoon_hal::{Access, Cause, Command, Device, Fault, Memory, RegionId};
 
@@ -496,6 +496,7 @@ impl<D: Device> Session<'_, D> {
     ) -> Result<(), Obstacle> {
         self.reopen_after(batch.lane, by).map_err(Obstacle::Reopen)?;
         let mut steps: Vec<_> = snapshots.iter().map(|it| Step::Work(it.command(true))).collect();
+        self.meet_own(batch.lane, &steps, by)?;
         self.place_own(batch, &mut steps, by)?;
         let axis = Self::axis(batch.lane);
         let count = self.tracker.events(axis);
@@ -504,14 +505,49 @@ impl<D: Device> Session<'_, D> {
         Ok(())
     }
 
+    /// Waits on the host for what steps of the session's own have to come after, so that none of it
+    /// takes a device's wait too long, or takes them with it if it fails.
+    fn meet_own(&mut self, lane: usize, steps: &[StepOf<D>], by: Deadline) -> Result<(), Obstacle> {
+        loop {
+            let (mut plan, mut clock) = (mem::take(&mut self.plan), mem::take(&mut self.clock));
+            self.recovering = true;
+            let planned = self.plan(lane, steps, &[], &mut plan, &mut clock);
+            self.recovering = false;
+            let edge = plan.edges.first().map(|edge| (edge.axis, edge.count));
+            (self.plan, self.clock) = (plan, clock);
+            planned.map_err(Obstacle::Refused)?;
+            let Some((axis, count)) = edge else { return Ok(()) };
+            match self.reach(axis, count, by.left()) {
+                Ok(()) => self.tracker.host_learns(axis, count),
+                Err(error) if error.error.is_timeout() => return Err(Obstacle::Failed(error)),
+                // Its queue is dead, and holds nothing back.
+                Err(_) => {}
+            }
+        }
+    }
+
     /// Gives a lane that was just opened steps of the session's own. What failed queues were given
-    /// never runs, so they wait for none of it.
+    /// never runs, so they wait for none of it; nor do they for what waits for the batch's failure
+    /// and has yet to fail of it, so that has to happen first.
     fn place_own(
         &mut self,
         batch: &KeptBatch<D>,
         steps: &mut Vec<StepOf<D>>,
         by: Deadline,
     ) -> Result<(), Obstacle> {
+        let own = Self::axis(batch.lane);
+        let end = self.events_of(batch).map_or(u64::MAX, |events| events.end);
+        for lane in (0..self.lanes.len()).filter(|&lane| lane != batch.lane) {
+            let axis = Self::axis(lane);
+            if !self.lanes[lane].is_dead() && self.tracker.clock(axis).known(own) >= end {
+                let all = self.tracker.events(axis);
+                if let Err(error) = self.reach(axis, all, by.left())
+                    && error.error.is_timeout()
+                {
+                    return Err(Obstacle::Failed(error));
+                }
+            }
+        }
         for lane in 0..self.lanes.len() {
             if self.lanes[lane].is_dead() {
                 self.quiesce(lane, by).map_err(Obstacle::Reopen)?;

@@ -8,7 +8,8 @@
 //! Of an event that never started, two things must not be believed. That what it waited for is over:
 //! the waits never ended. And that only it matters to whoever uses its bytes next: the tracker has
 //! it as their last use, and what it was to come after is forgotten there, but may still run. So
-//! the host first waits for all of that. Only a command of a lost device can still be running then,
+//! the host first waits for all of that; and where it failed instead, the event's bytes are noted as
+//! if it had been their last use, so that whoever uses them next meets the failure. Only a command of a lost device can still be running then,
 //! for nobody can stop it: what meets it on the same bytes fails with a hazard (`Queue` Q6).
 
 use std::{ops::Range, sync::Arc};
@@ -39,9 +40,13 @@ impl<D: Device> Session<'_, D> {
         let by = Deadline::of(self.patience);
         // What says what becomes of it has it now, or it would happen under what comes next.
         self.settle_by(by);
-        for lane in self.queues[queue].lanes.clone() {
-            if let Some(error) = self.to_recover(lane) {
-                return Err(ReopenError::Wait(error));
+        for at in 0..self.queues[queue].lanes.len() {
+            // It may have failed while others were recovered.
+            while let Some(error) = self.to_recover(self.queues[queue].lanes[at]) {
+                if by.is_past() {
+                    return Err(ReopenError::Wait(error));
+                }
+                self.settle_by(by);
             }
         }
         for lane in self.queues[queue].lanes.clone() {
@@ -100,6 +105,12 @@ impl<D: Device> Session<'_, D> {
         let _ = this.is_over(completed);
         this.reopen(events).map_err(ReopenError::Open)?;
         self.tracker.host_learns(axis, completed);
+        let dead = (0..self.lanes.len()).filter(|&other| self.lanes[other].is_dead());
+        let failed: Vec<_> =
+            dead.map(|other| (Self::axis(other), self.lanes[other].completed())).collect();
+        if !failed.is_empty() {
+            self.tracker.pass_on(axis, completed, &failed);
+        }
         self.tracker.write_off(axis);
         if let Some(failure) = failure {
             self.are_lost(axis, completed..events, again, &failure);
