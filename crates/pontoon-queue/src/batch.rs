@@ -100,6 +100,9 @@ pub enum Barrier {
 /// queue by then, or waited for the batch, has failed with it and stays failed, with the batch as
 /// its root: submit it again, after the new fence.
 ///
+/// A batch that is retried or rolled back fails as a whole: where edges are derived, what comes after
+/// a command of it comes after its end.
+///
 /// ```
 /// # use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
 /// # use pontoon_hal::Engine;
@@ -129,7 +132,8 @@ pub enum OnFailure<M> {
     Error,
     /// It is submitted again, up to so many times, each time with a new fence, if a kernel of it
     /// panicked or a wait of it took too long. For batches whose commands are
-    /// [idempotent](Batch::idempotent). What is parked behind it follows the next attempt.
+    /// [idempotent](Batch::idempotent). What is parked behind it follows the next attempt. There is
+    /// none if anything failed that it waited for, whether its own wait ended before or after that.
     Retry(u32),
     /// These bytes are given back what they held before the batch, and it stays failed; its stream is
     /// usable again, and what is parked behind it is given up.

@@ -937,10 +937,13 @@ fn the_memory_of_a_rollback_that_never_began_fails_nobody_else() {
         let other = numbers(&devices[0], 8);
         // On the same device, so that the memory could be used again.
         let third = compute(&mut session, &devices[0], "c");
+        let gate = Gate::shut();
+        session.launch(first, "held", &gate.held(), [], []).unwrap();
         session.launch(first, "other", &fill(1), [other.write(..)], [1]).unwrap();
         let policy = OnFailure::Rollback(vec![(x.memory().clone(), 0..32)]);
         let batch = filling(&mut session, &fill(0), &x, policy);
         let fence = submit(&mut session, first, batch);
+        gate.open();
         let error = error_of(session.wait(&fence, patience()).unwrap_err());
         assert!(matches!(error.recovery.as_deref(), Some(Recovery::Untouched(_))), "{error}");
         let policy = OnFailure::Rollback(vec![(y.memory().clone(), 0..32)]);
@@ -1065,4 +1068,77 @@ fn callbacks_do_not_pile_up_while_only_submissions_are_made() {
     assert!(left < 64, "{left} are left");
     session.progress();
     assert_eq!(ran.load(Relaxed), SUBMISSIONS);
+}
+
+#[test]
+fn a_rollback_does_not_fail_of_its_own_victims() {
+    let device = device(0);
+    let mut session = Session::auto().with_patience(patience());
+    let [first, second] = ["a", "b"].map(|label| compute(&mut session, &device, label));
+    let (x, y) = (numbers(&device, 8), numbers(&device, 8));
+    let gate = Gate::shut();
+    let policy = OnFailure::Rollback(vec![(x.memory().clone(), 0..32)]);
+    let batch = filling(&mut session, &fill(1), &x, policy);
+    let fence = submit(&mut session, first, batch);
+    // It is to come after the batch, and has yet to see that it failed.
+    let mut batch = session.batch();
+    batch.launch("held", &gate.held(), [y.write(..)], []);
+    batch.launch("add", &add(), [x.write(..)], [1]);
+    let victim = submit(&mut session, second, batch);
+    assert!(fence.wait(bound()).is_err());
+    let later = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        gate.open();
+    });
+    let error = error_of(session.wait(&fence, patience()).unwrap_err());
+    assert!(matches!(error.recovery.as_deref(), Some(Recovery::RolledBack(_))), "{error}");
+    assert!(session.wait(&victim, patience()).is_err());
+    assert_eq!(session.to_vec(&x).unwrap(), [0; 8]);
+    later.join().unwrap();
+}
+
+#[test]
+fn a_reopened_stream_does_not_hide_what_others_failed_to_write() {
+    let devices = [device(0), device(1)];
+    for mut session in sessions() {
+        let [first, second] = [0, 1].map(|at| compute(&mut session, &devices[at], ["a", "b"][at]));
+        let buffer = numbers(&devices[0], 8);
+        let failed = session.launch(second, "fill", &fill(1), [buffer.write(..)], [7]).unwrap();
+        session.stream_wait(first, &failed).unwrap();
+        // Never runs, and is the last use of the bytes.
+        let hides = session.launch(first, "hides", &add(), [buffer.write(..)], [1]).unwrap();
+        assert!(session.wait(&hides, patience()).is_err());
+        session.reopen(first).unwrap();
+        match session.launch(first, "add", &add(), [buffer.write(..)], [1]) {
+            Ok(fence) => {
+                let error = error_of(session.wait(&fence, patience()).unwrap_err());
+                let Some(Root::Fault(root)) = error.root.as_deref() else { panic!("{error}") };
+                assert_eq!(root.command, "fill", "{error}");
+                session.reopen(first).unwrap();
+            }
+            Err(refused) => assert!(matches!(refused, Refusal::Missing(_)), "{refused}"),
+        }
+        assert!(session.to_vec(&buffer).is_err());
+        session.reopen(second).unwrap();
+        assert_eq!(session.to_vec(&buffer).unwrap(), [7, 7, 7, 7, 0, 0, 0, 0]);
+    }
+}
+
+#[test]
+fn a_reopened_stream_has_its_batches_recovered_first() {
+    let device = device(0);
+    for mut session in sessions() {
+        let stream = compute(&mut session, &device, "a");
+        let buffer = numbers(&device, 8);
+        let policy = OnFailure::Rollback(vec![(buffer.memory().clone(), 0..32)]);
+        let batch = filling(&mut session, &fill(1), &buffer, policy);
+        let failed = submit(&mut session, stream, batch);
+        assert!(failed.wait(bound()).is_err());
+        session.reopen(stream).unwrap();
+        let later = session.launch(stream, "add", &add(), [buffer.write(..)], [1]).unwrap();
+        let _ = session.wait(&later, patience()).unwrap();
+        let error = error_of(session.wait(&failed, patience()).unwrap_err());
+        assert!(matches!(error.recovery.as_deref(), Some(Recovery::RolledBack(_))), "{error}");
+        assert_eq!(session.to_vec(&buffer).unwrap(), [1; 8]);
+    }
 }

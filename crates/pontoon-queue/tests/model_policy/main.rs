@@ -16,6 +16,8 @@ use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 #[derive(Debug, Default)]
 struct Counts {
     programs: usize,
+    /// Programs in which nothing could fail.
+    healthy: u64,
     succeeded: u64,
     failed: u64,
     refused: u64,
@@ -51,9 +53,9 @@ fn whoever_succeeds_has_the_bytes_of_those_who_did() {
     }
     let counts = counts.into_inner();
     println!("{counts:?}");
-    let Counts { succeeded, failed, refused, retried, rolled_back, .. } = counts;
+    let Counts { healthy, succeeded, failed, refused, retried, rolled_back, .. } = counts;
     let Counts { untouched, reopened, known, unknown, timed_out, not_retried, .. } = counts;
-    let first = [succeeded, failed, refused, retried, rolled_back, untouched];
+    let first = [healthy, succeeded, failed, refused, retried, rolled_back, untouched];
     let second = [reopened, known, unknown, timed_out, not_retried];
     assert!(
         first.iter().chain(&second).all(|&count| count > 0),

@@ -20,6 +20,16 @@ pub(crate) fn judge(
     history: &[Event],
     counts: &mut Counts,
 ) -> Result<(), String> {
+    if !program.hasty && program.acts.iter().all(never_panics) {
+        let is_bad = |event: &&Event| match event {
+            Event::Batch(_, outcome) => !matches!(outcome.end, End::Reached { retries: 0 }),
+            _ => false,
+        };
+        if let Some(failed) = history.iter().find(is_bad) {
+            return Err(format!("nothing panicked, and yet {failed:?}"));
+        }
+        counts.healthy += 1;
+    }
     let mut buffers = vec![Cells { value: Some([0; LEN]), failed: None }; BUFFERS];
     // Streams that may have been reopened by a recovery, at any time from then on.
     let mut recovers = Vec::new();
@@ -51,6 +61,13 @@ pub(crate) fn judge(
         }
     }
     Ok(())
+}
+
+fn never_panics(act: &Act) -> bool {
+    match act {
+        Act::Submit(batch) => batch.works.iter().all(|work| work.panics == 0),
+        _ => true,
+    }
 }
 
 fn apply(
