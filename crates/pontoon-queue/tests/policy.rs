@@ -884,20 +884,13 @@ fn nobody_meets_the_middle_of_what_fails_as_a_whole() {
     let semaphore = session.semaphore("middle");
     let policies = || [OnFailure::Retry(1), OnFailure::Rollback(vec![(x.memory().clone(), 0..32)])];
     for policy in policies() {
-        let tells: [&dyn Fn(&mut Batch<CpuDevice>); 3] = [
-            &|batch| {
-                batch.record(event);
-            },
-            &|batch| {
-                batch.signal(semaphore, 1);
-            },
-            &|batch| {
-                batch.barrier(Barrier::Device);
-            },
-        ];
-        for tell in tells {
+        for tell in 0..3 {
             let mut batch = filling(&mut session, &fill(0), &x, policy.clone());
-            tell(&mut batch);
+            match tell {
+                0 => batch.record(event),
+                1 => batch.signal(semaphore, 1),
+                _ => batch.barrier(Barrier::Device),
+            };
             batch.launch("add", &add(), [x.write(..)], [1]);
             let why = batch.seal().unwrap_err().why;
             assert!(why.contains("split it"), "{why}");
