@@ -149,7 +149,8 @@ impl<D: Device> Session<'_, D> {
         }
         if self.recovering {
             // What the batch had to come after is known by what it waited for the last time.
-            plan.needs.retain(|need| !self.is_dead(need.epoch.axis));
+            let holds = |axis| !self.is_dead(axis) || self.runs_again_first(axis);
+            plan.needs.retain(|need| holds(need.epoch.axis));
         }
         self.bring_to_ends(&mut plan.needs);
         reduce(&self.tracker, &plan.needs, &mut plan.reduced);

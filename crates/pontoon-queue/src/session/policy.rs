@@ -35,6 +35,10 @@ pub(super) struct Kept<D: Device> {
     batches: VecDeque<KeptBatch<D>>,
     /// With so many it is looked which ones are complete.
     prune_at: usize,
+    /// How many of them come before the one that is being recovered.
+    before: usize,
+    /// One of these failed meanwhile, and has to be recovered first.
+    is_early: bool,
     /// Memory for copies that is not in use, and of which device.
     snapshots: Vec<(usize, D::Memory)>,
 }
@@ -70,7 +74,7 @@ const PRUNE_AT_LEAST: usize = 16;
 impl<D: Device> Default for Kept<D> {
     fn default() -> Self {
         let (batches, snapshots) = (VecDeque::new(), Vec::new());
-        Self { batches, prune_at: PRUNE_AT_LEAST, snapshots }
+        Self { batches, prune_at: PRUNE_AT_LEAST, before: 0, is_early: false, snapshots }
     }
 }
 
@@ -230,12 +234,15 @@ impl<D: Device> Session<'_, D> {
                 Ok(false) => at += 1,
                 Ok(true) => self.forget_kept(at),
                 Err(_) if begun && by.is_past() => at += 1,
+                // In their order: one that runs again comes before those after it.
+                Err(_) if self.has_failed_before(at, |_| true) => at = 0,
                 Err(error) => {
                     begun = true;
                     let Some(batch) = self.kept.batches.remove(at) else { return };
+                    (self.kept.before, self.kept.is_early) = (at, false);
                     if let Some(batch) = self.recover(batch, error, by) {
                         self.kept.batches.insert(at, batch);
-                        at += 1;
+                        at = if self.kept.is_early { 0 } else { at + 1 };
                         self.pump();
                     }
                 }
@@ -243,10 +250,22 @@ impl<D: Device> Session<'_, D> {
         }
     }
 
-    /// How a batch of a dead lane failed that has yet to be recovered.
+    /// Whether one of the first `before` batches has failed, on a lane of those.
+    fn has_failed_before(&self, before: usize, of: impl Fn(usize) -> bool) -> bool {
+        let mut earlier = self.kept.batches.iter().take(before).filter(|it| of(it.lane));
+        earlier.any(|it| it.fence.is_complete().is_err())
+    }
+
+    /// Whether a dead lane has a batch that runs again before the one that is being recovered.
+    pub(super) fn runs_again_first(&self, axis: Axis) -> bool {
+        let dead = Self::lane_of(axis);
+        self.has_failed_before(self.kept.before, |lane| Some(lane) == dead)
+    }
+
+    /// How a batch of a lane failed that has yet to be recovered.
     pub(super) fn to_recover(&self, lane: usize) -> Option<FenceError> {
-        let is_dead = self.lanes[lane].is_dead();
-        let mut of_lane = self.kept.batches.iter().filter(|it| is_dead && it.lane == lane);
+        let may = self.kept.is_early || self.lanes[lane].is_dead();
+        let mut of_lane = self.kept.batches.iter().filter(|it| may && it.lane == lane);
         of_lane.find_map(|it| it.fence.is_complete().err())
     }
 
@@ -362,6 +381,7 @@ impl<D: Device> Session<'_, D> {
                     let events = self.events_of(&batch).unwrap_or_default();
                     match self.try_again(&mut batch, by) {
                         Ok(()) => return Some(batch),
+                        Err(_) if self.kept.is_early => return Some(batch),
                         Err(why) => {
                             let axis = Self::axis(batch.lane);
                             self.are_lost(axis, events, 0..0, &error);
@@ -394,6 +414,9 @@ impl<D: Device> Session<'_, D> {
             self.forgive(self.streams[batch.stream].queue);
         }
         let holds = matches!(recovery, Some(Recovery::RolledBack(_) | Recovery::Untouched(_)));
+        if self.kept.is_early {
+            return Some(batch);
+        }
         error.recovery = recovery.map(Arc::new);
         batch.again.lock().failure = Some(error);
         let is_over = holds && !self.lanes[batch.lane].is_dead();
@@ -520,6 +543,10 @@ impl<D: Device> Session<'_, D> {
             match self.reach(axis, count, by.left()) {
                 Ok(()) => self.tracker.host_learns(axis, count),
                 Err(error) if error.error.is_timeout() => return Err(Obstacle::Failed(error)),
+                Err(error) if self.runs_again_first(axis) => {
+                    self.kept.is_early = true;
+                    return Err(Obstacle::Failed(error));
+                }
                 // Its queue is dead, and holds nothing back.
                 Err(_) => {}
             }
@@ -552,6 +579,10 @@ impl<D: Device> Session<'_, D> {
             if self.lanes[lane].is_dead() {
                 self.quiesce(lane, by).map_err(Obstacle::Reopen)?;
             }
+        }
+        if self.has_failed_before(self.kept.before, |_| true) {
+            self.kept.is_early = true;
+            return Err(Obstacle::TakenBack);
         }
         self.site = batch.site;
         self.recovering = true;
