@@ -100,6 +100,9 @@ pub enum Barrier {
 /// queue by then, or waited for the batch, has failed with it and stays failed, with the batch as
 /// its root: submit it again, after the new fence.
 ///
+/// A batch that is retried or rolled back fails as a whole: where edges are derived, what comes after
+/// a command of it comes after its end.
+///
 /// ```
 /// # use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
 /// # use pontoon_hal::Engine;
@@ -129,7 +132,8 @@ pub enum OnFailure<M> {
     Error,
     /// It is submitted again, up to so many times, each time with a new fence, if a kernel of it
     /// panicked or a wait of it took too long. For batches whose commands are
-    /// [idempotent](Batch::idempotent). What is parked behind it follows the next attempt.
+    /// [idempotent](Batch::idempotent). What is parked behind it follows the next attempt. There is
+    /// none if anything failed that it waited for, whether its own wait ended before or after that.
     Retry(u32),
     /// These bytes are given back what they held before the batch, and it stays failed; its stream is
     /// usable again, and what is parked behind it is given up.
@@ -236,7 +240,7 @@ impl<D: Device> Batch<D> {
     ///
     /// [`Malformed`]: the first command that could never run; a retry of what was not declared
     /// idempotent; or a batch to be retried or rolled back that others can meet in its middle, by a
-    /// collective or by a wait after a signal or a record: it has to fail as a whole.
+    /// collective, or by a command or a wait after a signal or a record: it has to fail as a whole.
     pub fn seal(mut self) -> Result<Batch<D, Sealed>, Malformed> {
         if let Some(mistake) = self.mistake.take() {
             return Err(mistake);
@@ -312,7 +316,7 @@ pub(crate) fn launch<D: Device>(
 
 /// Why steps cannot be given to a device, or fail, as a whole.
 fn undivided<C>(steps: &[Step<C>]) -> Option<&'static str> {
-    let mut told = false;
+    let (mut worked, mut told) = (false, false);
     for step in steps {
         match step {
             Step::Collective(_) => {
@@ -321,7 +325,15 @@ fn undivided<C>(steps: &[Step<C>]) -> Option<&'static str> {
             Step::Wait(_) if told => {
                 return Some("what is retried or rolled back cannot wait after a signal: split it");
             }
+            Step::Work(_) if told => {
+                return Some(
+                    "what is retried or rolled back has no commands after a signal, a record or a \
+                     global barrier in its middle: split it",
+                );
+            }
+            Step::Work(_) => worked = true,
             Step::Signal(..) | Step::Record(_) => told = true,
+            Step::Barrier(Barrier::Device) => told |= worked,
             _ => {}
         }
     }

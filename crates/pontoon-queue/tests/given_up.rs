@@ -303,7 +303,7 @@ fn what_could_never_run_is_refused_before_it_is_parked() {
     let (gate, kept) = (session.semaphore("gate"), Buffer::<_, u32>::allocate(&device, 4).unwrap());
     let freed = Buffer::<_, u32>::allocate(&device, 4).unwrap();
     let region = freed.write(..);
-    session.free(freed).unwrap();
+    session.free(&freed).unwrap();
     let wrong = submit(&mut session, copies, |batch| {
         batch.wait_semaphore(gate, 1).launch("kernel", &nothing(), [], [])
     });
@@ -322,14 +322,14 @@ fn what_could_never_run_is_refused_before_it_is_parked() {
     })
     .unwrap();
     let copy = kept.clone();
-    let named = session.free(kept).unwrap_err();
+    let named = session.free(&kept).unwrap_err();
     assert!(matches!(named, HostError::Refused(_)), "{named}");
     let text = named.to_string();
     assert!(text.contains("holds") && text.contains("stream first"), "{text}");
     session.signal(gate, 1).unwrap();
     let done = session.drain(work, patience());
     assert!(!matches!(done, Err(WaitFailure::Abandoned(_))), "{done:?}");
-    session.free(copy).expect("nothing names it any more");
+    session.free(&copy).expect("nothing names it any more");
 }
 
 #[test]

@@ -8,11 +8,11 @@ use std::{
 use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
 use pontoon_hal::{Engine, Memory};
 use pontoon_queue::{
-    Batch, Buffer, Edges, FenceError, HostError, Malformed, Obstacle, OnFailure, Patience,
-    Recovery, Refusal, Root, Session, StreamId, WaitFailure,
+    Barrier, Batch, Buffer, Edges, FenceError, FullSync, HostError, Kind, Malformed, Obstacle,
+    OnFailure, Patience, QueueSpec, Recovery, Refusal, Root, Session, StreamId, WaitFailure,
 };
 use pontoon_signal::{
-    Bound, Rank, Reason, Seq,
+    Bound, Rank, Reason, Seq, WaitError,
     shim::{AtomicU32, Ordering::Relaxed},
 };
 
@@ -800,5 +800,342 @@ fn a_stream_that_was_given_up_is_usable_once_reopened() {
         let fence = session.launch(stream, "fill", &fill(0), [buffer.write(..)], [9]).unwrap();
         let _ = session.wait(&fence, patience()).unwrap();
         assert_eq!(session.to_vec(&buffer).unwrap(), [9; 8]);
+    }
+}
+
+#[test]
+fn a_retry_does_not_run_on_what_its_producer_never_wrote() {
+    // The wait times out while the producer runs; the producer fails later, and may be reopened.
+    for reopens in [false, true] {
+        let device = device(0);
+        let bound = Bound::within(Duration::from_millis(100));
+        let mut session = Session::auto().with_patience(patience()).with_bound(bound);
+        let [first, second] = ["a", "c"].map(|label| compute(&mut session, &device, label));
+        let (x, y) = (numbers(&device, 8), numbers(&device, 8));
+        let gate = Gate::shut();
+        let open = Arc::clone(&gate.0);
+        let produce = Kernel::new(move |_| {
+            while open.load(Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            panic!("not written");
+        });
+        let produced = session.launch(second, "produce", &produce, [x.write(..)], []).unwrap();
+        let copy = Kernel::new(|kernel| {
+            let from = kernel.read::<u32>(1).to_vec();
+            kernel.write::<u32>(0).copy_from_slice(&from);
+        });
+        let mut batch = session.batch();
+        batch.launch("consume", &copy, [y.write(..), x.read(..)], []);
+        batch.idempotent().on_failure(OnFailure::Retry(1));
+        let fence = submit(&mut session, first, batch);
+        assert!(fence.wait(self::bound()).is_err(), "its wait took too long");
+        gate.open();
+        assert!(produced.wait(self::bound()).is_err());
+        if reopens {
+            session.reopen(second).unwrap();
+        }
+        let error = error_of(session.wait(&fence, patience()).unwrap_err());
+        let Some(Recovery::NotRetried { times: 0, why }) = error.recovery.as_deref() else {
+            panic!("{error}")
+        };
+        let Obstacle::Failed(cause) = why else { panic!("{error}") };
+        assert!(cause.to_string().contains("not written"), "{error}");
+        assert_eq!(session.counts().retries, 0);
+    }
+}
+
+#[test]
+fn a_retry_reads_what_its_producer_wrote_in_the_next_attempt() {
+    let devices = [device(0), device(1)];
+    let bound = Bound::within(Duration::from_millis(100));
+    let mut session = Session::auto().with_patience(patience()).with_bound(bound);
+    let [first, second] = [0, 1].map(|at| compute(&mut session, &devices[at], ["a", "c"][at]));
+    let (x, y) = (numbers(&devices[0], 8), numbers(&devices[1], 8));
+    let (gate, runs) = (Gate::shut(), AtomicU32::new(0));
+    let open = Arc::clone(&gate.0);
+    let produce = Kernel::new(move |kernel| {
+        while open.load(Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        assert!(runs.fetch_add(1, Relaxed) > 0, "the first time");
+        kernel.write::<u32>(0).fill(5);
+    });
+    let batch = filling(&mut session, &produce, &x, OnFailure::Retry(1));
+    let produced = submit(&mut session, second, batch);
+    let mut batch = session.batch();
+    batch.copy("consume", x.read(..), y.write(..));
+    batch.idempotent().on_failure(OnFailure::Retry(1));
+    let consumed = submit(&mut session, first, batch);
+    assert!(consumed.wait(self::bound()).is_err(), "its wait took too long");
+    gate.open();
+    assert!(produced.wait(self::bound()).is_err());
+    assert_eq!(session.wait(&consumed, patience()).unwrap().retries, 1);
+    assert_eq!(session.to_vec(&y).unwrap(), [5; 8]);
+}
+
+#[test]
+fn nobody_meets_the_middle_of_what_fails_as_a_whole() {
+    let devices = [device(0), device(1)];
+    let mut session = Session::auto().with_patience(patience());
+    let [first, second] = [0, 1].map(|at| compute(&mut session, &devices[at], ["a", "b"][at]));
+    let x = numbers(&devices[0], 8);
+    let event = session.event("middle");
+    let semaphore = session.semaphore("middle");
+    let policies = || [OnFailure::Retry(1), OnFailure::Rollback(vec![(x.memory().clone(), 0..32)])];
+    for policy in policies() {
+        for tell in 0..3 {
+            let mut batch = filling(&mut session, &fill(0), &x, policy.clone());
+            match tell {
+                0 => batch.record(event),
+                1 => batch.signal(semaphore, 1),
+                _ => batch.barrier(Barrier::Device),
+            };
+            batch.launch("add", &add(), [x.write(..)], [1]);
+            let why = batch.seal().unwrap_err().why;
+            assert!(why.contains("split it"), "{why}");
+        }
+    }
+    // Neither does who waits for a command of it because of the bytes: here for the first.
+    let gate = Gate::shut();
+    let open = Arc::clone(&gate.0);
+    let fails = Kernel::new(move |_| {
+        while open.load(Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        panic!("after the first");
+    });
+    session.write(&x, 0, &[3; 8]).unwrap();
+    let policy = OnFailure::Rollback(vec![(x.memory().clone(), 0..32)]);
+    let mut batch = filling(&mut session, &fill(0), &x, policy);
+    batch.launch("fails", &fails, [], []);
+    let failed = submit(&mut session, first, batch);
+    let followed = session.launch(second, "add", &add(), [x.write(..)], [1]).unwrap();
+    let early = followed.wait(Bound::within(Duration::from_millis(50)));
+    gate.open();
+    assert!(early.is_err(), "it ran in the middle");
+    let error = error_of(session.wait(&failed, patience()).unwrap_err());
+    assert!(matches!(error.recovery.as_deref(), Some(Recovery::RolledBack(_))), "{error}");
+    assert!(session.wait(&followed, patience()).is_err());
+    session.reopen(second).unwrap();
+    assert_eq!(session.to_vec(&x).unwrap(), [3; 8]);
+}
+
+#[test]
+fn the_memory_of_a_rollback_that_never_began_fails_nobody_else() {
+    let devices = [device(0), device(1)];
+    for mut session in sessions() {
+        let [first, second] = [0, 1].map(|at| compute(&mut session, &devices[at], ["a", "b"][at]));
+        let (x, y) = (numbers(&devices[0], 8), numbers(&devices[0], 8));
+        let other = numbers(&devices[0], 8);
+        // On the same device, so that the memory could be used again.
+        let third = compute(&mut session, &devices[0], "c");
+        let gate = Gate::shut();
+        session.launch(first, "held", &gate.held(), [], []).unwrap();
+        session.launch(first, "other", &fill(1), [other.write(..)], [1]).unwrap();
+        let policy = OnFailure::Rollback(vec![(x.memory().clone(), 0..32)]);
+        let batch = filling(&mut session, &fill(0), &x, policy);
+        let fence = submit(&mut session, first, batch);
+        gate.open();
+        let error = error_of(session.wait(&fence, patience()).unwrap_err());
+        assert!(matches!(error.recovery.as_deref(), Some(Recovery::Untouched(_))), "{error}");
+        let policy = OnFailure::Rollback(vec![(y.memory().clone(), 0..32)]);
+        let batch = filling(&mut session, &fill(0), &y, policy);
+        let healthy = submit(&mut session, third, batch);
+        let _ = session.wait(&healthy, patience()).unwrap();
+        session.drain(second, patience()).unwrap();
+    }
+}
+
+#[test]
+fn a_patience_of_zero_looks_once() {
+    let device = device(0);
+    let none = Patience::within(Duration::ZERO);
+    let mut session = Session::auto().with_patience(none);
+    let queue = QueueSpec { credits: Some(1), ..QueueSpec::new(Kind::Compute) };
+    let queue = session.queue(&device, queue, "a").unwrap();
+    let [stream, other] = ["a", "b"].map(|label| session.stream_over(queue, label).unwrap());
+    let third = compute(&mut session, &device, "c");
+    let buffer = numbers(&device, 8);
+    let (completer, outside) = session.completer("outside").unwrap();
+    assert!(session.wait(&outside, none).unwrap_err().is_timeout());
+    let gate = Gate::shut();
+    let fence = session.launch(stream, "held", &gate.held(), [buffer.write(..)], []).unwrap();
+    assert!(session.wait(&fence, none).unwrap_err().is_timeout());
+    assert!(session.drain(stream, none).unwrap_err().is_timeout());
+    let is_timeout =
+        |error: HostError| matches!(error, HostError::Wait(it) if it.error.is_timeout());
+    assert!(is_timeout(session.to_vec(&buffer).unwrap_err()));
+    assert!(is_timeout(session.write(&buffer, 0, &[1]).unwrap_err()));
+    assert!(is_timeout(session.free(&buffer).unwrap_err()));
+    let refused = session.launch(other, "add", &add(), [buffer.write(..)], [1]).unwrap_err();
+    assert!(matches!(refused, Refusal::NoRoom(_)), "{refused}");
+    // Parked in another session, and with a full sync.
+    let mut apart = Session::auto().with_patience(none).with_full_sync(FullSync::Device);
+    let here = compute(&mut apart, &device, "d");
+    apart.launch(here, "add", &add(), [numbers(&device, 8).write(..)], [1]).unwrap();
+    let semaphore = session.semaphore("s");
+    let mut batch = session.batch();
+    batch.wait_semaphore(semaphore, 1).launch("add", &add(), [buffer.write(..)], [1]);
+    let parked = submit(&mut session, third, batch);
+    assert!(apart.wait(&parked, none).unwrap_err().is_timeout());
+    completer.complete(Ok(()));
+    gate.open();
+    fence.wait(bound()).unwrap();
+    let _ = session.wait(&outside, none).unwrap();
+    let _ = session.wait(&fence, none).unwrap();
+    session.drain(stream, none).unwrap();
+    assert_eq!(session.to_vec(&buffer).unwrap(), [0; 8]);
+    let named = session.free(&buffer).unwrap_err();
+    assert!(matches!(named, HostError::Refused(Refusal::Named { .. })), "{named}");
+    session.signal(semaphore, 1).unwrap();
+    session.drain(third, patience()).unwrap();
+    session.free(&buffer).unwrap();
+}
+
+#[test]
+fn a_look_at_a_batch_does_not_cost_it_its_retry() {
+    let devices = [device(0), device(1)];
+    let mut session = Session::auto().with_patience(patience());
+    let [first, second] = [0, 1].map(|at| compute(&mut session, &devices[at], ["a", "b"][at]));
+    let (x, y) = (numbers(&devices[0], 8), numbers(&devices[0], 8));
+    let gate = Gate::shut();
+    session.launch(second, "held", &gate.held(), [y.write(..)], []).unwrap();
+    // What it was to come after has to be over before it runs again.
+    let mut batch = filling(&mut session, &fill(1), &x, OnFailure::Retry(1));
+    batch.launch("add", &add(), [y.write(..)], [1]);
+    let fence = submit(&mut session, first, batch);
+    assert!(fence.wait(bound()).is_err());
+    let later = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        gate.open();
+    });
+    let _ = session.wait(&fence, Patience::within(Duration::ZERO));
+    assert_eq!(session.wait(&fence, patience()).unwrap().retries, 1);
+    later.join().unwrap();
+}
+
+#[test]
+fn a_submission_has_one_deadline() {
+    let device = device(0);
+    let cap = Duration::from_secs(2);
+    let mut session = Session::auto().with_patience(Patience::within(cap).at_most(cap));
+    let queue = QueueSpec { credits: Some(1), ..QueueSpec::new(Kind::Compute) };
+    let queue = session.queue(&device, queue, "a").unwrap();
+    let stream = session.stream_over(queue, "a").unwrap();
+    let other = compute(&mut session, &device, "b");
+    let (x, y) = (numbers(&device, 8), numbers(&device, 8));
+    let (gate, never) = (Gate::shut(), Gate::shut());
+    session.launch(other, "held", &gate.held(), [y.write(..)], []).unwrap();
+    // It runs again once the held one is over, and then there is no room.
+    let mut batch = filling(&mut session, &fill(1), &x, OnFailure::Retry(1));
+    batch.launch("add", &add(), [y.write(..)], [1]).launch("never", &never.held(), [], []);
+    let fence = submit(&mut session, stream, batch);
+    assert!(fence.wait(bound()).is_err());
+    let later = std::thread::spawn(move || {
+        std::thread::sleep(cap * 3 / 4);
+        gate.open();
+    });
+    let refused = session.launch(stream, "add", &add(), [x.write(..)], [1]).unwrap_err();
+    let Refusal::NoRoom(FenceError { error: WaitError::TimedOut { waited, .. }, .. }) = refused
+    else {
+        panic!("{refused}")
+    };
+    assert_eq!(session.counts().retries, 1);
+    assert!(waited.as_duration() < cap * 9 / 10, "{waited}: it started anew");
+    later.join().unwrap();
+}
+
+#[test]
+fn callbacks_do_not_pile_up_while_only_submissions_are_made() {
+    let device = device(0);
+    let mut session = Session::auto().with_patience(patience());
+    let stream = compute(&mut session, &device, "a");
+    let (buffer, ran) = (numbers(&device, 8), Arc::new(AtomicU32::new(0)));
+    const SUBMISSIONS: u32 = 1000;
+    for _ in 0..SUBMISSIONS {
+        let fence = session.launch(stream, "add", &add(), [buffer.write(..)], [1]).unwrap();
+        let ran = Arc::clone(&ran);
+        session.on_complete(&fence, move |_| {
+            ran.fetch_add(1, Relaxed);
+        });
+        fence.wait(bound()).unwrap();
+    }
+    let left = SUBMISSIONS - ran.load(Relaxed);
+    assert!(left < 64, "{left} are left");
+    session.progress();
+    assert_eq!(ran.load(Relaxed), SUBMISSIONS);
+}
+
+#[test]
+fn a_rollback_does_not_fail_of_its_own_victims() {
+    let device = device(0);
+    let mut session = Session::auto().with_patience(patience());
+    let [first, second] = ["a", "b"].map(|label| compute(&mut session, &device, label));
+    let (x, y) = (numbers(&device, 8), numbers(&device, 8));
+    let gate = Gate::shut();
+    let policy = OnFailure::Rollback(vec![(x.memory().clone(), 0..32)]);
+    let batch = filling(&mut session, &fill(1), &x, policy);
+    let fence = submit(&mut session, first, batch);
+    // It is to come after the batch, and has yet to see that it failed.
+    let mut batch = session.batch();
+    batch.launch("held", &gate.held(), [y.write(..)], []);
+    batch.launch("add", &add(), [x.write(..)], [1]);
+    let victim = submit(&mut session, second, batch);
+    assert!(fence.wait(bound()).is_err());
+    let later = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        gate.open();
+    });
+    let error = error_of(session.wait(&fence, patience()).unwrap_err());
+    assert!(matches!(error.recovery.as_deref(), Some(Recovery::RolledBack(_))), "{error}");
+    assert!(session.wait(&victim, patience()).is_err());
+    assert_eq!(session.to_vec(&x).unwrap(), [0; 8]);
+    later.join().unwrap();
+}
+
+#[test]
+fn a_reopened_stream_does_not_hide_what_others_failed_to_write() {
+    let devices = [device(0), device(1)];
+    for mut session in sessions() {
+        let [first, second] = [0, 1].map(|at| compute(&mut session, &devices[at], ["a", "b"][at]));
+        let buffer = numbers(&devices[0], 8);
+        let failed = session.launch(second, "fill", &fill(1), [buffer.write(..)], [7]).unwrap();
+        session.stream_wait(first, &failed).unwrap();
+        // Never runs, and is the last use of the bytes.
+        let hides = session.launch(first, "hides", &add(), [buffer.write(..)], [1]).unwrap();
+        assert!(session.wait(&hides, patience()).is_err());
+        session.reopen(first).unwrap();
+        match session.launch(first, "add", &add(), [buffer.write(..)], [1]) {
+            Ok(fence) => {
+                let error = error_of(session.wait(&fence, patience()).unwrap_err());
+                let Some(Root::Fault(root)) = error.root.as_deref() else { panic!("{error}") };
+                assert_eq!(root.command, "fill", "{error}");
+                session.reopen(first).unwrap();
+            }
+            Err(refused) => assert!(matches!(refused, Refusal::Missing(_)), "{refused}"),
+        }
+        assert!(session.to_vec(&buffer).is_err());
+        session.reopen(second).unwrap();
+        assert_eq!(session.to_vec(&buffer).unwrap(), [7, 7, 7, 7, 0, 0, 0, 0]);
+    }
+}
+
+#[test]
+fn a_reopened_stream_has_its_batches_recovered_first() {
+    let device = device(0);
+    for mut session in sessions() {
+        let stream = compute(&mut session, &device, "a");
+        let buffer = numbers(&device, 8);
+        let policy = OnFailure::Rollback(vec![(buffer.memory().clone(), 0..32)]);
+        let batch = filling(&mut session, &fill(1), &buffer, policy);
+        let failed = submit(&mut session, stream, batch);
+        assert!(failed.wait(bound()).is_err());
+        session.reopen(stream).unwrap();
+        let later = session.launch(stream, "add", &add(), [buffer.write(..)], [1]).unwrap();
+        let _ = session.wait(&later, patience()).unwrap();
+        let error = error_of(session.wait(&failed, patience()).unwrap_err());
+        assert!(matches!(error.recovery.as_deref(), Some(Recovery::RolledBack(_))), "{error}");
+        assert_eq!(session.to_vec(&buffer).unwrap(), [1; 8]);
     }
 }

@@ -461,10 +461,10 @@ fn freed_memory_is_not_used_and_not_freed_under_a_command() {
     let stream = compute(&mut session, &device, "a");
     let buffer = session.allocate::<u32>(&device, 4).unwrap();
     let doubled = session.launch(stream, "double", &double(), [buffer.write(..)], []).unwrap();
-    let early = session.free(buffer.clone()).unwrap_err();
+    let early = session.free(&buffer).unwrap_err();
     assert!(matches!(early, HostError::Refused(Refusal::Missing(_))), "{early}");
     let _ = session.wait(&doubled, patience()).unwrap();
-    session.free(buffer.clone()).unwrap();
+    session.free(&buffer).unwrap();
     let used = session.launch(stream, "add", &add(), [buffer.write(..)], [1]).unwrap_err();
     assert!(matches!(used, Refusal::Freed { label: "add", .. }), "{used}");
     assert!(session.to_vec(&buffer).is_err());

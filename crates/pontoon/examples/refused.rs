@@ -5,7 +5,7 @@ use std::{error::Error, time::Duration};
 
 use pontoon::{
     Buffer, CpuDevice, Engine, Kernel, Patience, Refusal, Runtime, Session, StreamId,
-    queue::{Completed, HostError},
+    queue::Completed,
 };
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -89,7 +89,7 @@ fn use_after_free(runtime: &Runtime) -> Outcome {
     let mut it = Setting::new(runtime)?;
     it.writes(it.first, "produce")?;
     it.session.drain(it.first, Patience::default())?;
-    it.session.free(it.buffer.clone()).map_err(|error: HostError| error)?;
+    it.session.free(&it.buffer)?;
     Ok(it.reads(it.second, "consume")?)
 }
 

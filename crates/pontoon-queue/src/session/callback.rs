@@ -1,6 +1,7 @@
 //! Telling of completions, and the end of a session.
 
 use std::{
+    collections::VecDeque,
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -13,9 +14,32 @@ use super::Session;
 use crate::{Fence, FenceError, Recovery, fence::Point};
 
 /// What is to be run when a fence is reached or fails.
-pub(super) struct Callback {
+struct Callback {
     fence: Fence,
     run: Box<Run>,
+}
+
+/// Those that have not been run, in the order in which they were given.
+pub(super) struct Callbacks {
+    waiting: VecDeque<Callback>,
+    /// With so many a submission looks which ones are due.
+    many: usize,
+}
+
+const MANY_AT_LEAST: usize = 16;
+
+impl Default for Callbacks {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), many: MANY_AT_LEAST }
+    }
+}
+
+impl Callbacks {
+    /// Whether so many have come since the last look that another one pays: what a look costs is
+    /// shared by as many submissions as it looks at callbacks.
+    pub(super) fn are_many(&self) -> bool {
+        self.waiting.len() >= self.many
+    }
 }
 
 type Run = dyn FnOnce(Result<(), &FenceError>) + Send;
@@ -25,8 +49,8 @@ impl<D: Device> Session<'_, D> {
     /// batch that is retried or rolled back, that is when no attempt follows.
     ///
     /// It is run by [`progress`](Self::progress), [`wait`](Self::wait) or [`drain`](Self::drain),
-    /// on the thread that calls them, in the order in which it was given; never by this call, even
-    /// if the fence is reached. A session that is dropped runs it with
+    /// now and then by a submission, on the thread that calls them, in the order in which it was
+    /// given; never by this call, even if the fence is reached. A session that is dropped runs it with
     /// [`Recovery::SessionEnded`](crate::Recovery::SessionEnded) if it is not known how the fence
     /// ends. One that panics is counted, and the others run.
     pub fn on_complete(
@@ -34,7 +58,7 @@ impl<D: Device> Session<'_, D> {
         fence: &Fence,
         run: impl FnOnce(Result<(), &FenceError>) + Send + 'static,
     ) {
-        self.callbacks.push(Callback { fence: fence.clone(), run: Box::new(run) });
+        self.callbacks.waiting.push_back(Callback { fence: fence.clone(), run: Box::new(run) });
     }
 
     /// Does what the session has to do from time to time: recovers batches that failed, gives
@@ -54,19 +78,17 @@ impl<D: Device> Session<'_, D> {
 
     /// Runs the callbacks of fences of which it is known how they ended.
     pub(super) fn call_back(&mut self) {
-        if self.callbacks.is_empty() {
-            return;
-        }
-        let mut at = 0;
-        while let Some(callback) = self.callbacks.get(at) {
+        // Once around: those that stay are in the same order as before.
+        for _ in 0..self.callbacks.waiting.len() {
+            let Some(callback) = self.callbacks.waiting.pop_front() else { break };
             match self.verdict(&callback.fence) {
-                None => at += 1,
+                None => self.callbacks.waiting.push_back(callback),
                 Some(verdict) => {
-                    let callback = self.callbacks.remove(at);
                     self.counts.callback_panics += u64::from(!run(callback, verdict.as_ref()));
                 }
             }
         }
+        self.callbacks.many = (2 * self.callbacks.waiting.len()).max(MANY_AT_LEAST);
     }
 
     /// How a fence ended; `None` if that is open.
@@ -117,7 +139,7 @@ impl<D: Device> Drop for Session<'_, D> {
     /// goes on (`Queue` Q7), and their fences with it.
     fn drop(&mut self) {
         self.end_parked();
-        for callback in mem::take(&mut self.callbacks) {
+        for callback in mem::take(&mut self.callbacks.waiting) {
             let verdict = match self.verdict(&callback.fence) {
                 Some(verdict) => verdict,
                 None => match callback.fence.point() {

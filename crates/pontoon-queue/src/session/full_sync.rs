@@ -1,5 +1,7 @@
 //! The host waits after each batch, so that a bug of ordering goes away.
 
+use std::time::Duration;
+
 use pontoon_hal::Device;
 use pontoon_signal::Bound;
 
@@ -55,7 +57,8 @@ impl<D: Device> Session<'_, D> {
                     reached.is_err_and(|failed| failed.error.is_timeout())
                 }
                 FullSync::Device => {
-                    let bound = Bound::within(self.patience.cap());
+                    let cap = self.patience.cap().max(Duration::from_nanos(1));
+                    let bound = Bound::within(cap);
                     let reached = self.lanes[lane].device.synchronize(bound);
                     reached.is_err_and(|error| error.is_timeout())
                 }

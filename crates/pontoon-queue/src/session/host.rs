@@ -4,12 +4,13 @@ use std::{fmt, mem, sync::Arc, time::Duration};
 
 use bytemuck::Pod;
 use pontoon_hal::{AllocateError, Device, HostAccessError, Memory, Mode};
-use pontoon_signal::{Bound, Host, Os, WaitError};
+use pontoon_signal::{Host, Os, WaitError};
 
 use super::{Cause, Deadlock, Edges, Note, Refusal, Session, StreamId};
 use crate::{
     Abandoned, Axis, Buffer, Fence, FenceError, Patience,
     fence::Late,
+    patience::Deadline,
     recovery::Again,
     tracker::{HOST, Touch, reduce},
 };
@@ -101,7 +102,8 @@ impl<D: Device> Session<'_, D> {
     ///
     /// # Blocks
     ///
-    /// As long as `patience` allows: spinning as long as that has paid for this queue, then asleep.
+    /// As long as `patience` allows: spinning as long as that has paid for this queue, then asleep. To
+    /// recover a batch that failed, as long as [`progress`](Self::progress) may.
     pub fn wait(&mut self, fence: &Fence, patience: Patience) -> Result<Completed, WaitFailure> {
         let outcome = match fence.shared() {
             None => self.wait_once(fence, patience),
@@ -121,7 +123,7 @@ impl<D: Device> Session<'_, D> {
         again: &Again,
         patience: Patience,
     ) -> Result<Completed, WaitFailure> {
-        let started = Os.now();
+        let by = Deadline::of(patience);
         loop {
             let (latest, retries) = {
                 let attempts = again.lock();
@@ -130,16 +132,14 @@ impl<D: Device> Session<'_, D> {
                 }
                 (attempts.latest.clone().unwrap_or_else(|| fence.clone()), attempts.retries)
             };
-            let waited = Os.now().since(started).as_duration();
-            let left = patience.at_most(patience.cap().saturating_sub(waited));
-            match self.wait_once(&latest, left) {
+            match self.wait_once(&latest, by.left()) {
                 Ok(_) => {
                     self.prune();
                     return Ok(Completed { fence: latest, retries });
                 }
                 Err(failure) if failure.is_timeout() => return Err(failure),
                 Err(failure) => {
-                    self.settle(left);
+                    self.settle(by.left());
                     let attempts = again.lock();
                     // Another session's.
                     if attempts.failure.is_none() && attempts.retries == retries {
@@ -165,7 +165,7 @@ impl<D: Device> Session<'_, D> {
                 self.tracker.host_learns(place.axis, place.count);
             }
             None => {
-                let reached = fence.wait(Bound::within(patience.idle()));
+                let reached = fence.wait(patience.bound());
                 let reached = reached.inspect_err(|error| self.dump_expired(error));
                 reached.map_err(|error| WaitFailure::Fence(self.rooted(fence, error)))?;
             }
@@ -198,9 +198,9 @@ impl<D: Device> Session<'_, D> {
         late: &Arc<Late>,
         patience: Patience,
     ) -> Result<(), WaitFailure> {
-        let started = Os.now();
+        let by = Deadline::of(patience);
         loop {
-            self.advance(patience);
+            self.advance(by.left());
             if fence.point().is_some() {
                 return Ok(());
             }
@@ -209,15 +209,13 @@ impl<D: Device> Session<'_, D> {
             }
             if late.of(self.id).is_err() {
                 // Another session's: it may be let go by another thread.
-                return fence.wait(Bound::within(patience.idle())).map_err(WaitFailure::Fence);
+                return fence.wait(patience.bound()).map_err(WaitFailure::Fence);
             }
             let Some(lane) = self.waits_for_room(late) else {
                 return Err(WaitFailure::Deadlock(self.host_deadlock(late)));
             };
-            let waited = Os.now().since(started).as_duration();
-            let left = patience.cap().saturating_sub(waited);
             let (axis, next) = (Self::axis(lane), self.lanes[lane].completed() + 1);
-            match self.reach(axis, next, patience.at_most(left)) {
+            match self.reach(axis, next, by.left()) {
                 Err(error) if error.error.is_timeout() || !self.will_recover(lane) => {
                     return Err(WaitFailure::Fence(error));
                 }
@@ -389,8 +387,8 @@ impl<D: Device> Session<'_, D> {
         Ok(buffer)
     }
 
-    /// Gives a buffer back: from now on no command may name its region. The memory itself lives as
-    /// long as any handle.
+    /// Frees a buffer: from now on no command may name its region. The memory itself lives as long
+    /// as any handle.
     ///
     /// # Errors
     ///
@@ -400,7 +398,7 @@ impl<D: Device> Session<'_, D> {
     /// # Blocks
     ///
     /// As [`write`](Self::write).
-    pub fn free<T: Pod>(&mut self, buffer: Buffer<D::Memory, T>) -> Result<(), HostError> {
+    pub fn free<T: Pod>(&mut self, buffer: &Buffer<D::Memory, T>) -> Result<(), HostError> {
         let region = buffer.memory().id();
         self.may_free(region).map_err(HostError::Refused)?;
         self.meet("a free", 0..buffer.memory().bytes(), buffer.memory(), Mode::Write)?;
@@ -457,6 +455,7 @@ impl<D: Device> Session<'_, D> {
         self.tracker.start(HOST, &mut clock);
         plan.needs.clear();
         self.tracker.needs(&clock, &touch, &mut plan.needs);
+        self.bring_to_ends(&mut plan.needs);
         reduce(&self.tracker, &plan.needs, &mut plan.reduced);
         let mut met = Ok(());
         if !plan.needs.is_empty() && self.edges == Edges::Check {

@@ -63,10 +63,11 @@ pub use timeline::{Moment, Timeline};
 use crate::{
     Axis, Batch, Clock, Fence, FencePool, Patience, PoolSpec,
     batch::{self, OnFailure, Sealed, Step, StepOf, WaitFor},
+    patience::Deadline,
     tracker::{Domain, Maintenance, Tracker},
 };
 use aids::Aids;
-use callback::Callback;
+use callback::Callbacks;
 use lane::Lane;
 use notes::{Note, Notes};
 use park::Parked;
@@ -185,7 +186,9 @@ pub struct Session<'d, D: Device> {
     /// What is submitted is the session's own, to recover: it derives its edges, and failed queues
     /// hold nothing back.
     recovering: bool,
-    callbacks: Vec<Callback>,
+    callbacks: Callbacks,
+    /// When the submission that is made gives up waiting, once it waits.
+    room_by: Option<Deadline>,
     pool: FencePool,
     /// Where the batch that is being submitted comes from.
     site: &'static Location<'static>,
@@ -315,7 +318,8 @@ impl<'d, D: Device> Session<'d, D> {
             parked: Parked::default(),
             kept: Kept::default(),
             recovering: false,
-            callbacks: Vec::new(),
+            callbacks: Callbacks::default(),
+            room_by: None,
             site: Location::caller(),
             pool: FencePool::new(Rank(0), PoolSpec::default()),
             notes: Notes::new(0),
@@ -462,7 +466,8 @@ impl<'d, D: Device> Session<'d, D> {
     ///
     /// # Blocks
     ///
-    /// While the queue has no room, at most as long as the session's patience.
+    /// While the queue has no room, and while a batch of the stream that failed is recovered; at most
+    /// as long as the session's patience in all.
     #[track_caller]
     pub fn submit(
         &mut self,
@@ -590,6 +595,10 @@ impl<'d, D: Device> Session<'d, D> {
         room: Room,
     ) -> Result<Fence, Refusal> {
         let stream = stream.in_session(self.id)?;
+        self.room_by = None;
+        if self.callbacks.are_many() {
+            self.call_back();
+        }
         if !self.kept.is_empty() && matches!(room, Room::Wait(_)) {
             self.recover_first(stream);
         }
@@ -615,8 +624,9 @@ impl<'d, D: Device> Session<'d, D> {
     fn recover_first(&mut self, stream: usize) {
         let lanes = &self.queues[self.streams[stream].queue].lanes;
         if lanes.iter().any(|&lane| self.will_recover(lane)) {
-            let site = self.site;
-            self.settle(self.patience);
+            let (site, by) = (self.site, Deadline::of(self.patience));
+            self.room_by = Some(by);
+            self.settle_by(by);
             self.site = site;
         }
     }

@@ -158,9 +158,10 @@ impl Pending {
         };
         match reason {
             Reason::Semaphore { semaphore, wanted, reached, promised_by } => {
-                let by = promised_by.map_or("nobody has submitted a signal yet".to_string(), |by| {
-                    format!("{} will signal", name(by))
-                });
+                let by = promised_by
+                    .map_or("nobody has submitted a signal yet".to_string(), |by| {
+                        format!("{} will signal", name(by))
+                    });
                 format!(
                     "waits for semaphore {semaphore} to reach {wanted}; it is at {reached}, and {by}"
                 )

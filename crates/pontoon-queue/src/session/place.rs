@@ -12,6 +12,7 @@ use super::{
 use crate::{
     Axis, Clock, Fence, Patience,
     batch::{Barrier, Step, StepOf, WaitFor},
+    patience::Deadline,
 };
 
 impl<D: Device> Session<'_, D> {
@@ -110,7 +111,10 @@ impl<D: Device> Session<'_, D> {
         // learnt now and then, so that no record of it has to be kept; where edges are checked as
         // seldom as memory allows, since nobody means to order anything by a depth.
         let patience = if self.edges == Edges::Check { RECORDS } else { u64::from(depth / 2) };
-        if full > knows + patience && self.lanes[lane].is_over(full) == Ok(true) {
+        if full > knows + patience
+            && self.lanes[lane].is_over(full) == Ok(true)
+            && self.end_of(axis, full) == full
+        {
             self.tracker.host_learns(axis, full);
         }
         Ok(())
@@ -132,7 +136,8 @@ impl<D: Device> Session<'_, D> {
             let (device, queue) = (this.device.rank(), this.label.clone());
             return Err(Refusal::Full { device, queue, holds });
         };
-        self.wait_for_room(Self::axis(lane), until, patience)
+        let by = *self.room_by.get_or_insert_with(|| Deadline::of(patience));
+        self.wait_for_room(Self::axis(lane), until, by.left())
     }
 
     fn wait_for_room(&mut self, axis: Axis, until: u64, patience: Patience) -> Result<(), Refusal> {

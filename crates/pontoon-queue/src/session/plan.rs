@@ -148,8 +148,11 @@ impl<D: Device> Session<'_, D> {
             return Ok(());
         }
         if self.recovering {
-            plan.needs.retain(|need| !self.is_dead(need.epoch.axis));
+            // What the batch had to come after is known by what it waited for the last time.
+            let holds = |axis| !self.is_dead(axis) || self.runs_again_first(axis);
+            plan.needs.retain(|need| holds(need.epoch.axis));
         }
+        self.bring_to_ends(&mut plan.needs);
         reduce(&self.tracker, &plan.needs, &mut plan.reduced);
         if self.edges == Edges::Check && !self.recovering {
             let later = self.site(Self::axis(lane), Some(command.label()));

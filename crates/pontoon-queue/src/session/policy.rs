@@ -7,21 +7,27 @@
 //! Submitted again is a batch of which a kernel panicked, or a wait took too long: either may go
 //! better next time. It is not if another batch failed, for that one has to run first, and only the
 //! caller knows what else; nor if the device is lost; nor for a hazard, which is a dependency that
-//! is missing: meeting it now and then only hides it.
+//! is missing: meeting it now and then only hides it. Nor is it if something failed that it waited
+//! for, though its own wait had ended before: how long that took must not decide what it reads.
+//!
+//! Nobody meets such a batch in its middle: what comes after a command of it comes after its end, or
+//! it would be undone or done again under somebody who has gone on.
 //!
 //! What was submitted to the queue after the batch, or waited for it, has failed with it and stays
 //! failed: submit it again, with the new fence. What is parked behind it has not begun, and follows
 //! the next attempt.
 
-use std::{collections::VecDeque, ops::Range, panic::Location, sync::Arc};
+use std::{collections::VecDeque, mem, ops::Range, panic::Location, sync::Arc};
 
 use pontoon_hal::{Access, Cause, Command, Device, Fault, Memory, RegionId};
 
-use super::{Note, Refusal, Refused, Room, Session, StreamId};
+use super::{Edges, Note, Refusal, Refused, Room, Session, StreamId};
 use crate::{
-    Batch, Fence, FenceError, Obstacle, OnFailure, Patience, Recovery,
+    Axis, Batch, Fence, FenceError, Obstacle, OnFailure, Patience, Recovery,
     batch::{Sealed, Step, StepOf, WaitFor},
+    patience::Deadline,
     recovery::Again,
+    tracker::Need,
 };
 
 /// The batches under way that say what becomes of them, in the order of their submission.
@@ -29,6 +35,10 @@ pub(super) struct Kept<D: Device> {
     batches: VecDeque<KeptBatch<D>>,
     /// With so many it is looked which ones are complete.
     prune_at: usize,
+    /// How many of them come before the one that is being recovered.
+    before: usize,
+    /// One of these failed meanwhile, and has to be recovered first.
+    is_early: bool,
     /// Memory for copies that is not in use, and of which device.
     snapshots: Vec<(usize, D::Memory)>,
 }
@@ -43,6 +53,8 @@ struct KeptBatch<D: Device> {
     fence: Fence,
     again: Arc<Again>,
     policy: Policy<D::Memory>,
+    /// How something failed that it waited for, if that can no longer be seen where it did.
+    lost: Option<FenceError>,
 }
 
 enum Policy<M> {
@@ -62,7 +74,7 @@ const PRUNE_AT_LEAST: usize = 16;
 impl<D: Device> Default for Kept<D> {
     fn default() -> Self {
         let (batches, snapshots) = (VecDeque::new(), Vec::new());
-        Self { batches, prune_at: PRUNE_AT_LEAST, snapshots }
+        Self { batches, prune_at: PRUNE_AT_LEAST, before: 0, is_early: false, snapshots }
     }
 }
 
@@ -132,6 +144,7 @@ impl<D: Device> Session<'_, D> {
             fence,
             again: Arc::clone(&again),
             policy,
+            lost: None,
         };
         match given {
             Ok(fence) => {
@@ -168,14 +181,16 @@ impl<D: Device> Session<'_, D> {
         Ok(snapshots)
     }
 
-    /// Takes what a batch was kept with to be used again; its copies only if nothing uses them.
+    /// Takes what a batch was kept with to be used again; its copies only if the host knows that
+    /// nothing uses them. Those that a dead queue was to write would fail whoever wrote them next.
     fn recycle(&mut self, batch: KeptBatch<D>, is_over: bool) {
         self.use_again(batch.steps);
-        if let Policy::Rollback(snapshots) = batch.policy
-            && is_over
-        {
+        let Policy::Rollback(snapshots) = batch.policy else { return };
+        if is_over {
             let at = self.lanes[batch.lane].device_at;
             self.kept.snapshots.extend(snapshots.into_iter().map(|it| (at, it.copy)));
+        } else {
+            snapshots.iter().for_each(|it| self.tracker.forget(it.copy.id()));
         }
     }
 
@@ -205,31 +220,132 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Forgets the kept batches that are complete, and recovers those that failed.
+    /// It may take as long as the session's patience, if that is longer: a batch whose recovery is
+    /// given up is lost.
     pub(super) fn settle(&mut self, patience: Patience) {
-        let mut at = 0;
+        self.settle_by(Deadline::of(patience.or_longer(self.patience)));
+    }
+
+    /// The same, and leaves for later what it has no time to begin.
+    pub(super) fn settle_by(&mut self, by: Deadline) {
+        let (mut at, mut begun) = (0, false);
         while let Some(batch) = self.kept.batches.get(at) {
             match batch.fence.is_complete() {
                 Ok(false) => at += 1,
                 Ok(true) => self.forget_kept(at),
+                Err(_) if begun && by.is_past() => at += 1,
+                // In their order: one that runs again comes before those after it.
+                Err(_) if self.has_failed_before(at, |_| true) => at = 0,
                 Err(error) => {
+                    begun = true;
                     let Some(batch) = self.kept.batches.remove(at) else { return };
-                    if let Some(batch) = self.recover(batch, error, patience) {
+                    (self.kept.before, self.kept.is_early) = (at, false);
+                    if let Some(batch) = self.recover(batch, error, by) {
                         self.kept.batches.insert(at, batch);
-                        at += 1;
+                        at = if self.kept.is_early { 0 } else { at + 1 };
+                        self.pump();
                     }
                 }
             }
         }
     }
 
+    /// Whether one of the first `before` batches has failed, on a lane of those.
+    fn has_failed_before(&self, before: usize, of: impl Fn(usize) -> bool) -> bool {
+        let mut earlier = self.kept.batches.iter().take(before).filter(|it| of(it.lane));
+        earlier.any(|it| it.fence.is_complete().is_err())
+    }
+
+    /// Whether a dead lane has a batch that runs again before the one that is being recovered.
+    pub(super) fn runs_again_first(&self, axis: Axis) -> bool {
+        let dead = Self::lane_of(axis);
+        self.has_failed_before(self.kept.before, |lane| Some(lane) == dead)
+    }
+
+    /// How a batch of a lane failed that has yet to be recovered.
+    pub(super) fn to_recover(&self, lane: usize) -> Option<FenceError> {
+        let may = self.kept.is_early || self.lanes[lane].is_dead();
+        let mut of_lane = self.kept.batches.iter().filter(|it| may && it.lane == lane);
+        of_lane.find_map(|it| it.fence.is_complete().err())
+    }
+
     /// Whether what is parked on a lane has to stay until a batch of it was recovered.
     pub(super) fn will_recover(&self, lane: usize) -> bool {
-        !self.kept.is_empty()
-            && self.lanes[lane].is_dead()
-            && self.kept.batches.iter().any(|it| {
-                // Its fence may fail a moment after the queue.
-                it.lane == lane && it.fence.point().is_some() && it.fence.is_complete() != Ok(true)
-            })
+        let may = self.kept.is_early || self.lanes[lane].is_dead();
+        may && self.kept.batches.iter().any(|it| {
+            // Its fence may fail a moment after the queue.
+            it.lane == lane && it.fence.point().is_some() && it.fence.is_complete() != Ok(true)
+        })
+    }
+
+    /// The first `count` events of an axis, and up to the end of the batch that they end in, if that
+    /// may be undone or done again.
+    pub(super) fn end_of(&self, axis: Axis, count: u64) -> u64 {
+        let lane = Self::lane_of(axis).filter(|_| !self.kept.is_empty());
+        let Some(lane) = lane else { return count };
+        let mut of_lane = self.kept.batches.iter().filter(|batch| batch.lane == lane);
+        let events = of_lane.find_map(|batch| {
+            let last = batch.fence.point()?.place?.count;
+            if last < count {
+                return None;
+            }
+            self.events_of(batch).filter(|events| events.start < count)
+        });
+        events.map_or(count, |events| events.end)
+    }
+
+    /// What needs a command of a batch that may be undone or done again needs all of the batch.
+    pub(super) fn bring_to_ends(&self, needs: &mut [Need]) {
+        // Where edges are checked the caller gives them, by the batches' fences.
+        if self.kept.is_empty() || self.edges == Edges::Check && !self.recovering {
+            return;
+        }
+        for need in needs {
+            need.epoch.at = self.end_of(need.epoch.axis, need.epoch.count()) - 1;
+        }
+    }
+
+    /// The events of a lane that is replaced and were not over will never be, but for those of a
+    /// batch that is submitted `again`. Who waited for them is not submitted again.
+    pub(super) fn are_lost(
+        &mut self,
+        axis: Axis,
+        events: Range<u64>,
+        again: Range<u64>,
+        failure: &FenceError,
+    ) {
+        for at in 0..self.kept.batches.len() {
+            let batch = &self.kept.batches[at];
+            let is_lost = |&(on, count): &(Axis, u64)| {
+                on == axis && count > events.start && !(again.start < count && count <= again.end)
+            };
+            if batch.lost.is_none() && self.waits_of(batch).any(|wait| is_lost(&wait)) {
+                self.kept.batches[at].lost = Some(failure.clone());
+            }
+        }
+    }
+
+    /// What a batch was given waits for.
+    fn waits_of(&self, batch: &KeptBatch<D>) -> impl Iterator<Item = (Axis, u64)> {
+        let notes = &self.lanes[batch.lane].notes;
+        let events = self.events_of(batch).unwrap_or_default();
+        events.filter_map(|at| match notes.get(at) {
+            Some(Note::Wait(axis, count)) => Some((axis, count)),
+            _ => None,
+        })
+    }
+
+    /// How something failed that a batch waited for.
+    fn failed_before(&self, batch: &KeptBatch<D>) -> Option<FenceError> {
+        if batch.lost.is_some() {
+            return batch.lost.clone();
+        }
+        self.waits_of(batch).find_map(|(axis, count)| {
+            let lane = &self.lanes[Self::lane_of(axis)?];
+            let fence = lane.fence(self.id, axis, count);
+            let error = fence.is_complete().err().filter(|_| count > lane.completed())?;
+            Some(self.rooted(&fence, error))
+        })
     }
 
     /// Whether a batch may yet be submitted again.
@@ -255,7 +371,7 @@ impl<D: Device> Session<'_, D> {
         &mut self,
         mut batch: KeptBatch<D>,
         error: FenceError,
-        patience: Patience,
+        by: Deadline,
     ) -> Option<KeptBatch<D>> {
         let lost = matches!(&error.fault, Some(fault) if fault.cause == Cause::DeviceLost);
         let failed_at = error.fault.as_ref().and_then(|fault| self.own_event(&batch, fault));
@@ -266,9 +382,13 @@ impl<D: Device> Session<'_, D> {
             Policy::Retry(times) => {
                 let may = failed_at.is_some() && error.fault.as_ref().is_some_and(is_worth_another);
                 if may && done < *times {
-                    match self.try_again(&mut batch, patience) {
+                    let events = self.events_of(&batch).unwrap_or_default();
+                    match self.try_again(&mut batch, by) {
                         Ok(()) => return Some(batch),
+                        Err(_) if self.kept.is_early => return Some(batch),
                         Err(why) => {
+                            let axis = Self::axis(batch.lane);
+                            self.are_lost(axis, events, 0..0, &error);
                             // What is parked was to come after the batch.
                             if let Some(fault) = &error.fault {
                                 self.give_up_parked(batch.lane, fault);
@@ -284,22 +404,27 @@ impl<D: Device> Session<'_, D> {
                 let ranges = ranges_of(snapshots);
                 let begun = failed_at.map(|event| self.has_copied(&batch, event, snapshots.len()));
                 match begun {
-                    None if lost => self.give_back(&batch, patience, ranges),
+                    None if lost => self.give_back(&batch, by, ranges),
                     None => Some(Recovery::Untouched(ranges)),
-                    Some(false) => Some(match self.reopen_after(batch.lane, patience) {
+                    Some(false) => Some(match self.reopen_after(batch.lane, by) {
                         Ok(()) => Recovery::Untouched(ranges),
                         Err(why) => Recovery::NotRolledBack { ranges, why: Obstacle::Reopen(why) },
                     }),
-                    Some(true) => self.give_back(&batch, patience, ranges),
+                    Some(true) => self.give_back(&batch, by, ranges),
                 }
             }
         };
         if matches!(batch.policy, Policy::Rollback(_)) && !self.lanes[batch.lane].is_dead() {
             self.forgive(self.streams[batch.stream].queue);
         }
+        let holds = matches!(recovery, Some(Recovery::RolledBack(_) | Recovery::Untouched(_)));
+        if self.kept.is_early {
+            return Some(batch);
+        }
         error.recovery = recovery.map(Arc::new);
         batch.again.lock().failure = Some(error);
-        self.recycle(batch, !lost);
+        let is_over = holds && !self.lanes[batch.lane].is_dead();
+        self.recycle(batch, is_over);
         None
     }
 
@@ -312,8 +437,13 @@ impl<D: Device> Session<'_, D> {
     }
 
     fn first_event(&self, batch: &KeptBatch<D>) -> Option<u64> {
+        self.events_of(batch).map(|events| events.start)
+    }
+
+    /// The events of its last attempt.
+    fn events_of(&self, batch: &KeptBatch<D>) -> Option<Range<u64>> {
         let count = batch.fence.point()?.place?.count;
-        self.lanes[batch.lane].origins.of(count).map(|(first, _)| first)
+        self.lanes[batch.lane].origins.of(count).map(|(first, _)| first..count)
     }
 
     /// Whether the copies at a batch's beginning were complete before event `failed`.
@@ -325,11 +455,17 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Submits a batch again.
-    fn try_again(&mut self, batch: &mut KeptBatch<D>, patience: Patience) -> Result<(), Obstacle> {
+    fn try_again(&mut self, batch: &mut KeptBatch<D>, by: Deadline) -> Result<(), Obstacle> {
+        // What it waited for is over then, or has failed.
+        self.quiesce(batch.lane, by).map_err(Obstacle::Reopen)?;
+        if let Some(failed) = self.failed_before(batch) {
+            return Err(Obstacle::Failed(failed));
+        }
         let mut steps = self.spare.pop().unwrap_or_default();
         steps.extend(batch.steps.iter().filter(|step| self.is_still_due(batch, step)).cloned());
         let lane = batch.lane;
-        self.reopen_lane(lane, patience).map_err(Obstacle::Reopen)?;
+        let events = self.events_of(batch).unwrap_or_default();
+        self.reopen_lane(lane, events, by).map_err(Obstacle::Reopen)?;
         // Others may have signalled more than it would have.
         steps.retain(|step| match step {
             Step::Signal(semaphore, to) => !self.is_signalled(*semaphore, *to),
@@ -338,7 +474,7 @@ impl<D: Device> Session<'_, D> {
         if self.is_held(&steps) {
             return Err(Obstacle::TakenBack);
         }
-        self.place_own(batch, &mut steps, patience)?;
+        self.place_own(batch, &mut steps, by)?;
         self.use_again(steps);
         let fence = self.fence_of(lane).with_again(Arc::clone(&batch.again));
         let mut attempts = batch.again.lock();
@@ -348,7 +484,6 @@ impl<D: Device> Session<'_, D> {
         drop(attempts);
         batch.fence = fence;
         self.counts.retries += 1;
-        self.pump();
         Ok(())
     }
 
@@ -368,11 +503,11 @@ impl<D: Device> Session<'_, D> {
     fn give_back(
         &mut self,
         batch: &KeptBatch<D>,
-        patience: Patience,
+        by: Deadline,
         ranges: Vec<(RegionId, Range<usize>)>,
     ) -> Option<Recovery> {
         let Policy::Rollback(snapshots) = &batch.policy else { return None };
-        let restored = self.restore(batch, snapshots, patience);
+        let restored = self.restore(batch, snapshots, by);
         self.counts.rollbacks += u64::from(restored.is_ok());
         Some(match restored {
             Ok(()) => Recovery::RolledBack(ranges),
@@ -384,30 +519,74 @@ impl<D: Device> Session<'_, D> {
         &mut self,
         batch: &KeptBatch<D>,
         snapshots: &[Snapshot<D::Memory>],
-        patience: Patience,
+        by: Deadline,
     ) -> Result<(), Obstacle> {
-        self.reopen_after(batch.lane, patience).map_err(Obstacle::Reopen)?;
+        self.reopen_after(batch.lane, by).map_err(Obstacle::Reopen)?;
         let mut steps: Vec<_> = snapshots.iter().map(|it| Step::Work(it.command(true))).collect();
-        self.place_own(batch, &mut steps, patience)?;
+        self.meet_own(batch.lane, &steps, by)?;
+        self.place_own(batch, &mut steps, by)?;
         let axis = Self::axis(batch.lane);
         let count = self.tracker.events(axis);
-        self.reach(axis, count, patience).map_err(Obstacle::Failed)?;
+        self.reach(axis, count, by.left()).map_err(Obstacle::Failed)?;
         self.tracker.host_learns(axis, count);
         Ok(())
     }
 
+    /// Waits on the host for what steps of the session's own have to come after, so that none of it
+    /// takes a device's wait too long, or takes them with it if it fails.
+    fn meet_own(&mut self, lane: usize, steps: &[StepOf<D>], by: Deadline) -> Result<(), Obstacle> {
+        loop {
+            let (mut plan, mut clock) = (mem::take(&mut self.plan), mem::take(&mut self.clock));
+            self.recovering = true;
+            let planned = self.plan(lane, steps, &[], &mut plan, &mut clock);
+            self.recovering = false;
+            let edge = plan.edges.first().map(|edge| (edge.axis, edge.count));
+            (self.plan, self.clock) = (plan, clock);
+            planned.map_err(Obstacle::Refused)?;
+            let Some((axis, count)) = edge else { return Ok(()) };
+            match self.reach(axis, count, by.left()) {
+                Ok(()) => self.tracker.host_learns(axis, count),
+                Err(error) if error.error.is_timeout() => return Err(Obstacle::Failed(error)),
+                Err(error) if self.runs_again_first(axis) => {
+                    self.kept.is_early = true;
+                    return Err(Obstacle::Failed(error));
+                }
+                // Its queue is dead, and holds nothing back.
+                Err(_) => {}
+            }
+        }
+    }
+
     /// Gives a lane that was just opened steps of the session's own. What failed queues were given
-    /// never runs, so they wait for none of it.
+    /// never runs, so they wait for none of it; nor do they for what waits for the batch's failure
+    /// and has yet to fail of it, so that has to happen first.
     fn place_own(
         &mut self,
         batch: &KeptBatch<D>,
         steps: &mut Vec<StepOf<D>>,
-        patience: Patience,
+        by: Deadline,
     ) -> Result<(), Obstacle> {
+        let own = Self::axis(batch.lane);
+        let end = self.events_of(batch).map_or(u64::MAX, |events| events.end);
+        for lane in (0..self.lanes.len()).filter(|&lane| lane != batch.lane) {
+            let axis = Self::axis(lane);
+            if !self.lanes[lane].is_dead() && self.tracker.clock(axis).known(own) >= end {
+                let all = self.tracker.events(axis);
+                if let Err(error) = self.reach(axis, all, by.left())
+                    && error.error.is_timeout()
+                {
+                    return Err(Obstacle::Failed(error));
+                }
+            }
+        }
         for lane in 0..self.lanes.len() {
             if self.lanes[lane].is_dead() {
-                self.quiesce(lane, patience).map_err(Obstacle::Reopen)?;
+                self.quiesce(lane, by).map_err(Obstacle::Reopen)?;
             }
+        }
+        if self.has_failed_before(self.kept.before, |_| true) {
+            self.kept.is_early = true;
+            return Err(Obstacle::TakenBack);
         }
         self.site = batch.site;
         self.recovering = true;

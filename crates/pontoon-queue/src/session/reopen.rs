@@ -8,22 +8,23 @@
 //! Of an event that never started, two things must not be believed. That what it waited for is over:
 //! the waits never ended. And that only it matters to whoever uses its bytes next: the tracker has
 //! it as their last use, and what it was to come after is forgotten there, but may still run. So
-//! the host first waits for all of that. Only a command of a lost device can still be running then,
+//! the host first waits for all of that; and where it failed instead, the event's bytes are noted as
+//! if it had been their last use, so that whoever uses them next meets the failure. Only a command of a lost device can still be running then,
 //! for nobody can stop it: what meets it on the same bytes fails with a hazard (`Queue` Q6).
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use pontoon_hal::{Device, Fault, Queue};
 
 use super::{Refusal, Session, StreamId};
-use crate::{Axis, Patience, ReopenError, fence::Point};
+use crate::{Axis, ReopenError, fence::Point, patience::Deadline};
 
 impl<D: Device> Session<'_, D> {
     /// Makes a stream usable again that failed, or that was given up: its queue is replaced where
     /// it failed. Without a failure it does nothing.
     ///
-    /// Whatever the stream was given and was not over stays failed; what is parked behind it is
-    /// given up, for it was to come after that. Signals that the queue never made are taken back,
+    /// Batches that say what becomes of them have that first. Whatever else the stream was given and
+    /// was not over stays failed; what is parked behind it is given up, for it was to come after that. Signals that the queue never made are taken back,
     /// and can be submitted again. All streams over the queue are usable again.
     ///
     /// # Errors
@@ -33,12 +34,24 @@ impl<D: Device> Session<'_, D> {
     /// # Blocks
     ///
     /// While the queue still runs what it was given before, and until what the failed commands were
-    /// to come after is over; at most as long as the session's patience for each.
+    /// to come after is over; at most as long as the session's patience.
     pub fn reopen(&mut self, stream: StreamId) -> Result<(), ReopenError> {
         let queue = self.streams[stream.in_session(self.id)?].queue;
+        let by = Deadline::of(self.patience);
+        // What says what becomes of it has it now, or it would happen under what comes next.
+        self.settle_by(by);
+        for at in 0..self.queues[queue].lanes.len() {
+            // It may have failed while others were recovered.
+            while let Some(error) = self.to_recover(self.queues[queue].lanes[at]) {
+                if by.is_past() {
+                    return Err(ReopenError::Wait(error));
+                }
+                self.settle_by(by);
+            }
+        }
         for lane in self.queues[queue].lanes.clone() {
             if self.lanes[lane].is_dead() {
-                self.reopen_after(lane, self.patience)?;
+                self.reopen_after(lane, by)?;
             }
         }
         self.forgive(queue);
@@ -47,15 +60,11 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Gives up what is parked on a lane, and gives it another queue.
-    pub(super) fn reopen_after(
-        &mut self,
-        lane: usize,
-        patience: Patience,
-    ) -> Result<(), ReopenError> {
+    pub(super) fn reopen_after(&mut self, lane: usize, by: Deadline) -> Result<(), ReopenError> {
         if let Some(fault) = self.lanes[lane].queue.fault() {
             self.give_up_parked(lane, &fault);
         }
-        self.reopen_lane(lane, patience)
+        self.reopen_lane(lane, 0..0, by)
     }
 
     /// Gives up what is parked on a lane, for what it was to come after failed.
@@ -72,27 +81,38 @@ impl<D: Device> Session<'_, D> {
         }
     }
 
-    /// Gives a lane another queue. What is parked stays parked.
+    /// Gives a lane another queue. What is parked stays parked. The events `again` are of a batch
+    /// that will be submitted again.
     pub(super) fn reopen_lane(
         &mut self,
         lane: usize,
-        patience: Patience,
+        again: Range<u64>,
+        by: Deadline,
     ) -> Result<(), ReopenError> {
         let axis = Self::axis(lane);
         let events = self.tracker.events(axis);
-        if let Err(error) = self.reach(axis, events, patience)
-            && error.error.is_timeout()
-        {
-            return Err(ReopenError::Wait(error));
-        }
-        self.quiesce(lane, patience)?;
+        let failure = match self.reach(axis, events, by.left()) {
+            Err(error) if error.error.is_timeout() => return Err(ReopenError::Wait(error)),
+            Err(error) => Some(self.rooted(&self.fence_of(lane), error)),
+            Ok(()) => None,
+        };
+        self.quiesce(lane, by)?;
         let this = &mut self.lanes[lane];
         let completed = this.completed().min(events);
         // Acquires what they wrote.
         let _ = this.is_over(completed);
         this.reopen(events).map_err(ReopenError::Open)?;
         self.tracker.host_learns(axis, completed);
+        let dead = (0..self.lanes.len()).filter(|&other| self.lanes[other].is_dead());
+        let failed: Vec<_> =
+            dead.map(|other| (Self::axis(other), self.lanes[other].completed())).collect();
+        if !failed.is_empty() {
+            self.tracker.pass_on(axis, completed, &failed);
+        }
         self.tracker.write_off(axis);
+        if let Some(failure) = failure {
+            self.are_lost(axis, completed..events, again, &failure);
+        }
         self.take_back_signals(lane, completed);
         let queue = Arc::clone(&self.lanes[lane].label);
         tracing::debug!(target: "pontoon::fence", session = self.id, queue = &*queue, "reopened");
@@ -101,14 +121,14 @@ impl<D: Device> Session<'_, D> {
 
     /// Waits for all that the events of a dead lane were to come after, but for other dead lanes:
     /// what those were to come after, its own events were too.
-    pub(super) fn quiesce(&mut self, lane: usize, patience: Patience) -> Result<(), ReopenError> {
+    pub(super) fn quiesce(&mut self, lane: usize, by: Deadline) -> Result<(), ReopenError> {
         for other in (0..self.lanes.len()).filter(|&other| other != lane) {
             let axis = Self::axis(other);
             let count = self.tracker.clock(Self::axis(lane)).known(axis);
             if count <= self.tracker.host_knows(axis) || self.lanes[other].is_dead() {
                 continue;
             }
-            match self.reach(axis, count, patience) {
+            match self.reach(axis, count, by.left()) {
                 Ok(()) => self.tracker.host_learns(axis, count),
                 Err(error) if error.error.is_timeout() => return Err(ReopenError::Wait(error)),
                 // It died meanwhile.
