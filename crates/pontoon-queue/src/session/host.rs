@@ -161,6 +161,10 @@ impl<D: Device> Session<'_, D> {
         };
         match point.place.filter(|place| place.session == self.id && !self.is_former(point)) {
             Some(place) => {
+                if let Err(why) = self.is_submitted(place.axis, place.count) {
+                    let path = vec![format!("the host would submit nothing more: {why}")];
+                    return Err(WaitFailure::Deadlock(Deadlock { path }));
+                }
                 let reached = self.reach(place.axis, place.count, patience);
                 reached.map_err(|error| self.failed(fence, error))?;
                 self.tracker.host_learns(place.axis, place.count);

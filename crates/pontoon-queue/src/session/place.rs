@@ -182,7 +182,11 @@ impl<D: Device> Session<'_, D> {
                     None => Ok(()),
                 }
             }
-            Step::Wait(_) | Step::Collective(_) | Step::Barrier(Barrier::Streams(_)) => Ok(()),
+            Step::Wait(_) | Step::Collective(_) => Ok(()),
+            Step::Barrier(Barrier::Streams(_)) => {
+                self.barred = self.tracker.events(axis);
+                Ok(())
+            }
             Step::Barrier(Barrier::Device) => {
                 let device = self.lanes[lane].device_at;
                 self.devices[device].barrier = Some((axis, self.tracker.events(axis)));
@@ -194,7 +198,7 @@ impl<D: Device> Session<'_, D> {
             }
             Step::Record(event) => {
                 let fence = self.fence_of(lane);
-                self.events[event.index as usize].recorded = Some(fence);
+                self.recorded(event, fence, lane);
                 Ok(())
             }
         }
