@@ -37,6 +37,8 @@ pub enum WaitFailure {
     Fence(FenceError),
     /// The wait would never end: only the caller could do what it waits for.
     Deadlock(Deadlock),
+    /// What is waited for can never be, or is not the session's.
+    Refused(Refusal),
     /// What it stands for was refused when its turn came, and will never run.
     Abandoned(Arc<Abandoned>),
 }
@@ -53,6 +55,7 @@ impl fmt::Display for WaitFailure {
         match self {
             Self::Fence(error) => error.fmt(f),
             Self::Deadlock(deadlock) => deadlock.fmt(f),
+            Self::Refused(refusal) => refusal.fmt(f),
             Self::Abandoned(abandoned) => {
                 write!(f, "stream {} was given up: {}", abandoned.stream, abandoned.why)
             }
@@ -178,7 +181,7 @@ impl<D: Device> Session<'_, D> {
         Ok(Completed { fence: fence.clone(), retries: 0 })
     }
 
-    fn failed(&self, fence: &Fence, error: FenceError) -> WaitFailure {
+    pub(super) fn failed(&self, fence: &Fence, error: FenceError) -> WaitFailure {
         match fence.gate().and_then(|late| late.why.get()) {
             Some(why) if error.recovery.is_none() => WaitFailure::Abandoned(Arc::clone(why)),
             _ => {
@@ -197,7 +200,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Waits until a parked batch has been given to its device.
-    fn let_go(
+    pub(super) fn let_go(
         &mut self,
         fence: &Fence,
         late: &Arc<Late>,

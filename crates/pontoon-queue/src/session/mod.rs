@@ -7,7 +7,7 @@
 //! - `plan.rs` asks the tracker what a batch has to come after;
 //! - `place.rs` gives a batch to its device;
 //! - `park/` holds back what waits for a signal that nobody has submitted yet, and refuses circles;
-//! - `host.rs` has the host's own accesses and waits;
+//! - `host.rs` has the host's own accesses and waits, `reached.rs` those for events and semaphores;
 //! - `wide.rs` has what is ordered across the lanes of a queue that has several;
 //! - `policy.rs` recovers from failures, `reopen.rs` gives a lane a new queue for that;
 //! - `callback.rs` tells of completions, and ends the session;
@@ -34,6 +34,7 @@ mod place;
 mod plan;
 mod policy;
 mod profile;
+mod reached;
 mod refusal;
 mod reopen;
 mod spin;
@@ -466,7 +467,9 @@ impl<'d, D: Device> Session<'d, D> {
         Ok(StreamId::new(self.id, self.streams.len() - 1))
     }
 
-    /// Makes an event. It stands for nothing until it is recorded.
+    /// Makes an event. It stands for nothing until it is recorded. It is there for as long as the
+    /// session, as streams and semaphores are: some 200 bytes and the label each, and for a queue
+    /// what its device keeps. Use them again.
     pub fn event(&mut self, label: &str) -> EventId {
         self.events.push(EventState {
             label: Arc::from(label),

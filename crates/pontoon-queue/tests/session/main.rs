@@ -5,6 +5,7 @@ mod host;
 mod launch;
 mod objects;
 mod parked;
+mod reached;
 mod room;
 
 use std::time::Duration;

@@ -10,6 +10,7 @@
 
 mod held;
 mod settle;
+mod signals;
 mod tell;
 
 use std::{
