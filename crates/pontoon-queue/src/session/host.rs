@@ -31,7 +31,6 @@ pub struct Completed {
 /// Why a fence was not reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[expect(clippy::large_enum_variant, reason = "the largest is the most frequent")]
 pub enum WaitFailure {
     /// A time-out, after which waiting again is fine, or how the stream failed.
     Fence(FenceError),
