@@ -144,3 +144,26 @@ fn what_is_parked_on_another_lane_is_recorded_too() {
     session.signal(semaphore, 1).unwrap();
     session.drain(other, patience()).unwrap();
 }
+
+#[test]
+fn a_barrier_keeps_its_place_when_its_batch_lets_another_go() {
+    let device = device(0);
+    let buffer = numbers(&device, 4);
+    let mut session = Session::check().with_patience(patience());
+    let stream = wide(&mut session, &device, 3);
+    let other = compute(&mut session, &device, "other");
+    let semaphore = session.semaphore("s");
+    let nothing = Kernel::new(|_| {});
+    for _ in 0..5 {
+        session.launch(other, "before", &nothing, [], []).unwrap();
+    }
+    let mut batch = session.batch();
+    batch.wait_semaphore(semaphore, 1).barrier(Barrier::Streams(vec![other]));
+    session.submit(other, batch.seal().unwrap()).unwrap();
+    let mut batch = session.batch();
+    batch.launch("double", &double(), [buffer.write(..)], []);
+    batch.barrier(Barrier::Streams(vec![stream])).signal(semaphore, 1);
+    session.submit(stream, batch.seal().unwrap()).unwrap();
+    read_on_each(&mut session, stream, &buffer).unwrap();
+    session.drain(stream, patience()).unwrap();
+}
