@@ -72,6 +72,7 @@ impl<D: Device> Session<'_, D> {
     pub(super) fn forgive(&mut self, queue: usize) {
         let streams = self.streams.iter_mut().filter(|stream| stream.queue == queue);
         streams.for_each(|stream| stream.abandoned = None);
+        self.forgive_owed(queue);
     }
 
     /// Gives a lane another queue. What is parked stays parked.

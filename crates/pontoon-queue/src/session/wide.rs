@@ -176,6 +176,13 @@ impl<D: Device> Session<'_, D> {
         }
     }
 
+    /// The lanes of a queue no longer owe what failed or never will be.
+    pub(super) fn forgive_owed(&mut self, queue: usize) {
+        let mut owed = std::mem::take(&mut self.queues[queue].owed);
+        owed.iter_mut().for_each(|owed| owed.retain(|wait| self.resolve(wait).is_ok()));
+        self.queues[queue].owed = owed;
+    }
+
     /// Makes an event stand for a position of a lane and for all that the others of its queue have
     /// been given.
     pub(super) fn recorded(&mut self, event: EventId, fence: Fence, lane: usize) {

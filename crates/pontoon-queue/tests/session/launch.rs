@@ -167,3 +167,26 @@ fn a_barrier_keeps_its_place_when_its_batch_lets_another_go() {
     read_on_each(&mut session, stream, &buffer).unwrap();
     session.drain(stream, patience()).unwrap();
 }
+
+#[test]
+fn a_stream_that_is_opened_again_owes_nothing_that_failed() {
+    let device = device(0);
+    let buffer = numbers(&device, 4);
+    let mut session = Session::check().with_patience(patience());
+    let stream = wide(&mut session, &device, 3);
+    let [fails, works] = ["fails", "works"].map(|label| compute(&mut session, &device, label));
+    let broken = Kernel::new(|_| panic!("on purpose"));
+    let broken = session.launch(fails, "broken", &broken, [], []).unwrap();
+    let doubled = session.launch(works, "double", &double(), [buffer.write(..)], []).unwrap();
+    let mut batch = session.batch();
+    batch.wait(&broken).wait(&doubled);
+    let waits = session.submit(stream, batch.seal().unwrap()).unwrap();
+    session.wait(&waits, patience()).unwrap_err();
+    session.reopen(fails).unwrap();
+    let refused = session.launch(stream, "reads", &add(), [], [1]).unwrap_err();
+    assert!(refused.to_string().contains("on purpose"), "{refused}");
+    session.reopen(stream).unwrap();
+    // What did not fail is waited for as before.
+    read_on_each(&mut session, stream, &buffer).unwrap();
+    session.drain(stream, patience()).unwrap();
+}
