@@ -18,6 +18,9 @@ pub struct Node {
 }
 
 /// A node's place in the order: above those of all that it waits for.
+///
+/// For the tests of invariant N1, as are [`Acyclic::rank`] and [`Acyclic::after`].
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeRank(u64);
 
@@ -58,10 +61,10 @@ impl error::Error for Cycle {}
 /// # Ok::<(), pontoon_queue::Cycle>(())
 /// ```
 ///
-/// Invariant T1: an edge leads from a lower rank to a higher one, and no two nodes have one rank.
-/// Invariant T2: an edge is in the list `AFTER` of the node before it and in the list `BEFORE` of
+/// Invariant N1: an edge leads from a lower rank to a higher one, and no two nodes have one rank.
+/// Invariant N2: an edge is in the list `AFTER` of the node before it and in the list `BEFORE` of
 /// the node after it, and two nodes have one edge at most.
-/// Invariant T3: outside a search, no slot has been reached.
+/// Invariant N3: outside a search, no slot has been reached.
 #[derive(Clone, Debug)]
 pub struct Acyclic {
     slots: Vec<Slot>,
@@ -207,11 +210,13 @@ impl Acyclic {
     }
 
     /// What waits for the node, the latest order first; nothing if it was removed.
+    #[doc(hidden)]
     pub fn after(&self, node: Node) -> impl Iterator<Item = Node> {
         self.neighbours(node, AFTER)
     }
 
     /// The node's rank until the next order; none if it was removed.
+    #[doc(hidden)]
     #[must_use]
     pub fn rank(&self, node: Node) -> Option<NodeRank> {
         self.has(node).then(|| NodeRank(self.slot(node.slot).rank))
@@ -271,7 +276,7 @@ impl Acyclic {
         false
     }
 
-    /// Adds an edge, which must agree with T1 and be new.
+    /// Adds an edge, which must agree with N1 and be new.
     fn join(&mut self, before: u32, after: u32) {
         let end = [before, after];
         let next = [self.slot(after).first[BEFORE], self.slot(before).first[AFTER]];

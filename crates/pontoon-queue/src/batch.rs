@@ -197,12 +197,14 @@ impl<D: Device> Batch<D> {
         self.push(Step::Wait(WaitFor::Semaphore(semaphore, value)))
     }
 
-    /// Moves `semaphore` to `value` when what precedes is complete.
+    /// Moves `semaphore` to `value` when what precedes is complete; of a stream over several lanes,
+    /// what precedes on the batch's lane.
     pub fn signal(&mut self, semaphore: SemaphoreId, value: u64) -> &mut Self {
         self.push(Step::Signal(semaphore, value))
     }
 
-    /// What follows comes after what `event` stands for when the batch is submitted.
+    /// What follows comes after what `event` stands for when the batch is submitted, or after what the
+    /// batch itself recorded it for before.
     pub fn wait_event(&mut self, event: EventId) -> &mut Self {
         self.push(Step::Wait(WaitFor::Event(event)))
     }

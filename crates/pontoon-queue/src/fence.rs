@@ -13,7 +13,8 @@ use pontoon_signal::{Bound, Rank, Seq, Slot, WaitError};
 use crate::{Abandoned, Axis, Chain, Foreign, Recovery, Root, acyclic::Node, recovery::Again};
 
 /// A position of a stream's completions: reached when everything submitted to the stream by then
-/// is complete. It never falls back, and it is a handle: clones are the same position.
+/// is complete; of a stream over several lanes, all that the lane of its batch had.
+/// It never falls back, and it is a handle: clones are the same position.
 #[derive(Clone, Debug)]
 pub struct Fence {
     at: At,
@@ -135,12 +136,18 @@ impl Fence {
         Self { at: At::Late(late), device, stream: Some(stream), again: None }
     }
 
-    /// The fence `completions` later on the same signal.
+    /// The fence `completions` later on the same signal; as it is, while no device has been given
+    /// what it is of. A session takes no wait for a position of its own queues that nobody has
+    /// submitted anything to reach.
     pub fn later(&self, completions: u32) -> Self {
         let mut later = self.clone();
         if let Some(point) = self.point() {
             let target = point.target + completions;
-            later.at = At::Known(Point { target, place: None, ..point.clone() });
+            let place = point.place.map(|place| Place {
+                count: place.count.saturating_add(completions.into()),
+                ..place
+            });
+            later.at = At::Known(Point { target, place, ..point.clone() });
         }
         later.again = None;
         later

@@ -31,12 +31,13 @@ pub struct Completed {
 /// Why a fence was not reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[expect(clippy::large_enum_variant, reason = "the largest is the most frequent")]
 pub enum WaitFailure {
     /// A time-out, after which waiting again is fine, or how the stream failed.
     Fence(FenceError),
     /// The wait would never end: only the caller could do what it waits for.
     Deadlock(Deadlock),
+    /// What is waited for can never be, or is not the session's.
+    Refused(Refusal),
     /// What it stands for was refused when its turn came, and will never run.
     Abandoned(Arc<Abandoned>),
 }
@@ -53,6 +54,7 @@ impl fmt::Display for WaitFailure {
         match self {
             Self::Fence(error) => error.fmt(f),
             Self::Deadlock(deadlock) => deadlock.fmt(f),
+            Self::Refused(refusal) => refusal.fmt(f),
             Self::Abandoned(abandoned) => {
                 write!(f, "stream {} was given up: {}", abandoned.stream, abandoned.why)
             }
@@ -160,6 +162,10 @@ impl<D: Device> Session<'_, D> {
         };
         match point.place.filter(|place| place.session == self.id && !self.is_former(point)) {
             Some(place) => {
+                if let Err(why) = self.is_submitted(place.axis, place.count) {
+                    let path = vec![format!("the host would submit nothing more: {why}")];
+                    return Err(WaitFailure::Deadlock(Deadlock { path }));
+                }
                 let reached = self.reach(place.axis, place.count, patience);
                 reached.map_err(|error| self.failed(fence, error))?;
                 self.tracker.host_learns(place.axis, place.count);
@@ -173,7 +179,7 @@ impl<D: Device> Session<'_, D> {
         Ok(Completed { fence: fence.clone(), retries: 0 })
     }
 
-    fn failed(&self, fence: &Fence, error: FenceError) -> WaitFailure {
+    pub(super) fn failed(&self, fence: &Fence, error: FenceError) -> WaitFailure {
         match fence.gate().and_then(|late| late.why.get()) {
             Some(why) if error.recovery.is_none() => WaitFailure::Abandoned(Arc::clone(why)),
             _ => {
@@ -192,7 +198,7 @@ impl<D: Device> Session<'_, D> {
     }
 
     /// Waits until a parked batch has been given to its device.
-    fn let_go(
+    pub(super) fn let_go(
         &mut self,
         fence: &Fence,
         late: &Arc<Late>,

@@ -7,7 +7,8 @@
 //! - `plan.rs` asks the tracker what a batch has to come after;
 //! - `place.rs` gives a batch to its device;
 //! - `park/` holds back what waits for a signal that nobody has submitted yet, and refuses circles;
-//! - `host.rs` has the host's own accesses and waits;
+//! - `host.rs` has the host's own accesses and waits, `reached.rs` those for events and semaphores;
+//! - `wide.rs` has what is ordered across the lanes of a queue that has several;
 //! - `policy.rs` recovers from failures, `reopen.rs` gives a lane a new queue for that;
 //! - `callback.rs` tells of completions, and ends the session;
 //! - `pending.rs` tells who waits for whom, `dump.rs` and `trace.rs` when, `describe.rs` what a fence is
@@ -33,11 +34,13 @@ mod place;
 mod plan;
 mod policy;
 mod profile;
+mod reached;
 mod refusal;
 mod reopen;
 mod spin;
 mod timeline;
 mod trace;
+mod wide;
 
 use std::{fmt, panic::Location, sync::Arc};
 
@@ -92,8 +95,12 @@ pub enum Edges {
 pub enum Completion {
     /// Each after the one before it.
     InOrder,
-    /// They start in order, over this many lanes: batch n runs on lane n modulo their number, and
-    /// only what is on one lane is in order by itself.
+    /// Over this many lanes, which run side by side: batch n is on lane n modulo their number, and
+    /// only what is on one lane is in order by itself, starts included.
+    ///
+    /// A wait or a barrier holds for all that the queue is given after it, on each lane, and an event
+    /// that is recorded stands for all lanes. A fence, a signal and a collective are of the one
+    /// lane that has their batch.
     Launch {
         /// How many batches run side by side.
         lanes: u32,
@@ -177,6 +184,8 @@ pub struct Session<'d, D: Device> {
     /// Lane n has axis n + 1; the host has axis 0.
     lanes: Vec<Lane<'d, D>>,
     queues: Vec<QueueState>,
+    /// Of each lane.
+    queue_of: Vec<usize>,
     streams: Vec<StreamState>,
     events: Vec<EventState>,
     semaphores: Vec<park::Semaphore>,
@@ -190,6 +199,12 @@ pub struct Session<'d, D: Device> {
     /// When the submission that is made gives up waiting, once it waits.
     room_by: Option<Deadline>,
     pool: FencePool,
+    /// How many of the first steps to be planned the session put in.
+    brought: usize,
+    /// What the records of the batch that is being submitted stand for, over several lanes.
+    records: Vec<Fence>,
+    /// How many events the lane had at the last barrier among streams that it was given.
+    barred: u64,
     /// Where the batch that is being submitted comes from.
     site: &'static Location<'static>,
     /// What the host did.
@@ -214,6 +229,8 @@ struct DeviceState<'d, D> {
 struct QueueState {
     lanes: Vec<usize>,
     turn: usize,
+    /// Of each lane, what its next batch waits for, since batches of the others did.
+    owed: Vec<Vec<WaitFor>>,
 }
 
 struct StreamState {
@@ -224,6 +241,8 @@ struct StreamState {
 struct EventState {
     label: Arc<str>,
     recorded: Option<Fence>,
+    /// Where the other lanes of the queue were by then.
+    beside: Vec<Fence>,
 }
 
 /// What a session did so far.
@@ -312,6 +331,7 @@ impl<'d, D: Device> Session<'d, D> {
             devices: Vec::new(),
             lanes: Vec::new(),
             queues: Vec::new(),
+            queue_of: Vec::new(),
             streams: Vec::new(),
             events: Vec::new(),
             semaphores: Vec::new(),
@@ -320,6 +340,9 @@ impl<'d, D: Device> Session<'d, D> {
             recovering: false,
             callbacks: Callbacks::default(),
             room_by: None,
+            brought: 0,
+            records: Vec::new(),
+            barred: 0,
             site: Location::caller(),
             pool: FencePool::new(Rank(0), PoolSpec::default()),
             notes: Notes::new(0),
@@ -397,8 +420,11 @@ impl<'d, D: Device> Session<'d, D> {
         for lane in lanes {
             self.lanes.push(lane);
             self.tracker.open(domain);
+            self.queue_of.push(self.queues.len());
         }
-        self.queues.push(QueueState { lanes: (first..self.lanes.len()).collect(), turn: 0 });
+        let lanes: Vec<_> = (first..self.lanes.len()).collect();
+        let owed = vec![Vec::new(); lanes.len()];
+        self.queues.push(QueueState { lanes, turn: 0, owed });
         Ok(QueueId::new(self.id, self.queues.len() - 1))
     }
 
@@ -442,9 +468,15 @@ impl<'d, D: Device> Session<'d, D> {
         Ok(StreamId::new(self.id, self.streams.len() - 1))
     }
 
-    /// Makes an event. It stands for nothing until it is recorded.
+    /// Makes an event. It stands for nothing until it is recorded. It is there for as long as the
+    /// session, as streams and semaphores are: some 200 bytes and the label each, and for a queue
+    /// what its device keeps. Use them again.
     pub fn event(&mut self, label: &str) -> EventId {
-        self.events.push(EventState { label: Arc::from(label), recorded: None });
+        self.events.push(EventState {
+            label: Arc::from(label),
+            recorded: None,
+            beside: Vec::new(),
+        });
         EventId::new(self.id, self.events.len() - 1)
     }
 
@@ -499,18 +531,31 @@ impl<'d, D: Device> Session<'d, D> {
         mut batch: Batch<D, Sealed>,
         room: Room,
     ) -> Result<Fence, Refused<D>> {
-        if !matches!(batch.on_failure, OnFailure::Error) {
-            return self.submit_kept(stream, batch, room);
-        }
-        match self.give(stream, &mut batch.steps, room) {
-            Ok(fence) => {
-                self.use_again(batch.steps);
+        let brought = self.bring(stream, &mut batch.steps);
+        let given = if matches!(batch.on_failure, OnFailure::Error) {
+            match self.give(stream, &mut batch.steps, room) {
+                Ok(fence) => {
+                    self.use_again(batch.steps);
+                    Ok(fence)
+                }
+                Err(why) => {
+                    self.dump_refusal(&why);
+                    Err(Refused { batch, why })
+                }
+            }
+        } else {
+            self.submit_kept(stream, batch, room)
+        };
+        match (given, brought) {
+            (Ok(fence), Some(brought)) => {
+                self.was_given(brought, &fence);
                 Ok(fence)
             }
-            Err(why) => {
-                self.dump_refusal(&why);
-                Err(Refused { batch, why })
+            (Err(mut refused), Some(brought)) => {
+                self.was_refused(brought, &mut refused.batch.steps);
+                Err(refused)
             }
+            (given, None) => given,
         }
     }
 
@@ -534,7 +579,7 @@ impl<'d, D: Device> Session<'d, D> {
     ) -> Result<Fence, Refusal> {
         self.site = Location::caller();
         let command = batch::launch::<D>(label, kernel, accesses, arguments)?;
-        self.one(stream, Step::Work(command))
+        self.one_command(stream, command)
     }
 
     /// Submits a copy of `from` (read) to `to` (written), of the same length in bytes.
@@ -555,10 +600,11 @@ impl<'d, D: Device> Session<'d, D> {
         to: Access<D::Memory>,
     ) -> Result<Fence, Refusal> {
         self.site = Location::caller();
-        self.one(stream, Step::Work(CommandOf::<D::Queue>::Copy { label, from, to }))
+        self.one_command(stream, CommandOf::<D::Queue>::Copy { label, from, to })
     }
 
-    /// What the stream is given from now on comes after `fence`.
+    /// What the stream is given from now on comes after `fence`. The fence that comes back is that of
+    /// the wait on one lane.
     ///
     /// # Errors
     ///
@@ -573,6 +619,18 @@ impl<'d, D: Device> Session<'d, D> {
         self.one(stream, Step::Wait(WaitFor::Fence(fence.clone())))
     }
 
+    /// Gives a command that nobody sealed.
+    fn one_command(
+        &mut self,
+        stream: StreamId,
+        command: CommandOf<D::Queue>,
+    ) -> Result<Fence, Refusal> {
+        match batch::wrong_with(&command) {
+            Some(mistake) => Err(Refusal::Malformed(mistake)),
+            None => self.one(stream, Step::Work(command)),
+        }
+    }
+
     fn one(&mut self, stream: StreamId, step: StepOf<D>) -> Result<Fence, Refusal> {
         if let Step::Work(command) = &step
             && let Some(mistake) = batch::wrong_with(command)
@@ -582,7 +640,13 @@ impl<'d, D: Device> Session<'d, D> {
         let mut steps = self.spare.pop().unwrap_or_default();
         steps.push(step);
         let room = Room::Wait(self.patience);
+        let brought = self.bring(stream, &mut steps);
         let given = self.give(stream, &mut steps, room);
+        match (&given, brought) {
+            (Ok(fence), Some(brought)) => self.was_given(brought, fence),
+            (Err(_), Some(brought)) => self.was_refused(brought, &mut steps),
+            (_, None) => {}
+        }
         self.use_again(steps);
         given.inspect_err(|why| self.dump_refusal(why))
     }
@@ -603,7 +667,7 @@ impl<'d, D: Device> Session<'d, D> {
             self.recover_first(stream);
         }
         let at = self.streams[stream].queue;
-        let QueueState { lanes, turn } = &self.queues[at];
+        let QueueState { lanes, turn, .. } = &self.queues[at];
         // Of a queue with several lanes none is of use without the others.
         if let Some(why) = lanes.iter().find_map(|&lane| self.lanes[lane].given_up.as_ref()) {
             return Err(Refusal::Abandoned(Arc::clone(why)));

@@ -208,7 +208,8 @@ impl<D: Device> Session<'_, D> {
                     self.counts.waits += 1;
                 }
             }
-            Step::Wait(_) | Step::Collective(_) | Step::Barrier(Barrier::Streams(_)) => {}
+            Step::Wait(_) | Step::Collective(_) => {}
+            Step::Barrier(Barrier::Streams(_)) => self.barred = self.tracker.events(axis),
             Step::Barrier(Barrier::Device) => {
                 let device = self.lanes[lane].device_at;
                 self.devices[device].barrier = Some((axis, self.tracker.events(axis)));
@@ -218,7 +219,7 @@ impl<D: Device> Session<'_, D> {
             }
             Step::Record(event) => {
                 let fence = self.fence_of(lane);
-                self.events[event.index as usize].recorded = Some(fence);
+                self.recorded(event, fence, lane);
             }
         }
     }

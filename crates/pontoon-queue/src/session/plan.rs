@@ -61,6 +61,7 @@ impl<D: Device> Session<'_, D> {
         clock: &mut Clock,
     ) -> Result<(), Refusal> {
         let own = Self::axis(lane);
+        let brought = std::mem::take(&mut self.brought);
         plan.edges.clear();
         (plan.outside, plan.works) = (0, 0);
         self.tracker.start(own, clock);
@@ -84,7 +85,10 @@ impl<D: Device> Session<'_, D> {
                 Step::Wait(wait) => match self.resolve(wait)? {
                     Resolved::At(axis, count) => {
                         let event = (axis, count);
-                        if !self.plan_edge(plan, clock, at, event, Purpose::Dependency) {
+                        let is_planned =
+                            self.plan_edge(plan, clock, at, event, Purpose::Dependency);
+                        // Nobody gave those that the session put in.
+                        if !is_planned && at >= brought {
                             self.counts.redundant += 1;
                             self.note_redundant(lane, plan, axis, count);
                         }
@@ -232,7 +236,10 @@ impl<D: Device> Session<'_, D> {
                     let ended = fence.is_complete().map_err(|error| self.rooted(fence, error));
                     ended.map_err(Refusal::Failed).map(|_| Resolved::Nothing)
                 }
-                count => Ok(Resolved::At(place.axis, count)),
+                count => {
+                    self.is_submitted(place.axis, count)?;
+                    Ok(Resolved::At(place.axis, count))
+                }
             },
             (Some(_), _) => Ok(Resolved::Outside),
             (None, Some(late)) => {
@@ -243,6 +250,18 @@ impl<D: Device> Session<'_, D> {
                 }
             }
             (None, None) => Ok(Resolved::Nothing),
+        }
+    }
+
+    /// Refuses a position that nobody has submitted anything to reach.
+    pub(super) fn is_submitted(&self, axis: Axis, count: u64) -> Result<(), Refusal> {
+        let submitted = self.tracker.events(axis);
+        match Self::lane_of(axis) {
+            Some(lane) if count > submitted => {
+                let queue = Arc::clone(&self.lanes[lane].label);
+                Err(Refusal::NotSubmitted { queue, position: count, submitted })
+            }
+            _ => Ok(()),
         }
     }
 

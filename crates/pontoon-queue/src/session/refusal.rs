@@ -46,6 +46,15 @@ pub enum Refusal {
     Faulted(Fault),
     /// What the stream was given before was refused when its turn came, and so is all after it.
     Abandoned(Arc<Abandoned>),
+    /// It waits for a position of a queue that nothing was submitted to reach yet.
+    NotSubmitted {
+        /// The queue.
+        queue: Arc<str>,
+        /// The position, among the commands and waits of this session.
+        position: u64,
+        /// How many it was given so far.
+        submitted: u64,
+    },
     /// It waits for an event that was never recorded.
     NeverRecorded {
         /// The event.
@@ -203,6 +212,11 @@ impl fmt::Display for Refusal {
             Self::Abandoned(abandoned) => {
                 write!(f, "stream {} was given up: {}", abandoned.stream, abandoned.why)
             }
+            Self::NotSubmitted { queue, position, submitted } => write!(
+                f,
+                "it waits for position {position} of queue {queue}, which was given {submitted} so \
+                 far: submit what is waited for first"
+            ),
             Self::NeverRecorded { event } => write!(
                 f,
                 "event {event} was never recorded: record it before it is waited for, or let such \

@@ -79,6 +79,7 @@ impl<D: Device> Session<'_, D> {
         for &lane in &self.queues[queue].lanes {
             self.lanes[lane].given_up = None;
         }
+        self.forgive_owed(queue);
     }
 
     /// Gives a lane another queue. What is parked stays parked. The events `again` are of a batch

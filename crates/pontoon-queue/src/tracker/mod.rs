@@ -10,25 +10,24 @@
 //! So what an axis did up to the host's knowledge needs no record of its own.
 
 mod cell;
+mod freed;
 mod lane;
 mod need;
+mod regions;
 #[cfg(test)]
 mod tests;
 mod write_off;
 
-use std::{
-    collections::{HashMap, HashSet},
-    hash::{BuildHasherDefault, Hasher},
-    ops::Range,
-};
+use std::ops::Range;
 
 use pontoon_hal::{Mode, RegionId};
 
-use crate::{Axis, Clock, Intervals};
-use cell::Cell;
+use crate::{Axis, Clock};
 pub(crate) use cell::Maintenance;
+use freed::Freed;
 use lane::Lane;
 pub(crate) use need::{Need, reduce};
+use regions::Regions;
 
 /// The axis of the host.
 pub(crate) const HOST: Axis = Axis(0);
@@ -84,8 +83,8 @@ pub(crate) struct Touch {
 pub(crate) struct Tracker {
     /// The host first.
     lanes: Vec<Lane>,
-    regions: HashMap<RegionId, Intervals<Cell>, BuildHasherDefault<IdHasher>>,
-    freed: HashSet<RegionId, BuildHasherDefault<IdHasher>>,
+    regions: Regions,
+    freed: Freed,
     /// Grows when the host learns something.
     host_version: u64,
 }
@@ -94,8 +93,8 @@ impl Tracker {
     pub(crate) fn new() -> Self {
         Self {
             lanes: vec![Lane::new(Domain::HOST)],
-            regions: HashMap::default(),
-            freed: HashSet::default(),
+            regions: Regions::default(),
+            freed: Freed::default(),
             host_version: 0,
         }
     }
@@ -163,7 +162,7 @@ impl Tracker {
 
     /// Looks for what `touch` has to come after and `clock` does not cover.
     pub(crate) fn needs(&mut self, clock: &Clock, touch: &Touch, needs: &mut Vec<Need>) {
-        let Some(cells) = self.regions.get_mut(&touch.region) else { return };
+        let Some(cells) = self.regions.get(touch.region) else { return };
         cells.update(touch.range.clone(), |range, cell| {
             let mut add = |epoch: Epoch, earlier: Mode| {
                 if !Self::covers(clock, epoch.axis, epoch.count()) {
@@ -212,10 +211,10 @@ impl Tracker {
         let (epoch, domain) = (Epoch { axis, at: lane.events }, lane.domain);
         lane.events += 1;
         let mut maintenance = Maintenance::default();
-        let clock = &self.lanes[axis.0 as usize].clock;
+        let (clock, host) = (&self.lanes[axis.0 as usize].clock, &self.lanes[0].clock);
+        let is_over = |epoch: Epoch| Self::covers(host, epoch.axis, epoch.count());
         for (touch, size) in touches {
-            let cells = self.regions.entry(touch.region);
-            let cells = cells.or_insert_with(|| Intervals::new(size));
+            let cells = self.regions.used(touch.region, size, is_over);
             cells.update(touch.range.clone(), |_, cell| {
                 cell.bring_to(domain, touch.mode == Mode::Write, &mut maintenance);
                 match touch.mode {
@@ -250,12 +249,12 @@ impl Tracker {
 
     /// Whether a region was freed.
     pub(crate) fn is_freed(&self, region: RegionId) -> bool {
-        !self.freed.is_empty() && self.freed.contains(&region)
+        self.freed.contains(region)
     }
 
     /// Forgets what was done to a region, and that nobody may name it again.
     pub(crate) fn free(&mut self, region: RegionId) {
-        self.regions.remove(&region);
+        self.regions.remove(region);
         self.freed.insert(region);
     }
 
@@ -265,26 +264,5 @@ impl Tracker {
 
     fn lane_mut(&mut self, axis: Axis) -> &mut Lane {
         &mut self.lanes[axis.0 as usize]
-    }
-}
-
-/// Region ids are numbers that are handed out one after the other: a multiplication spreads them.
-#[derive(Debug, Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, id: u64) {
-        // 2^64 over the golden ratio (Knuth, The Art of Computer Programming 3, 6.4).
-        self.0 = (self.0 ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     }
 }

@@ -224,3 +224,19 @@ fn devices_beyond_the_last_domain_share_one() {
     event(&mut tracker, one, &[], Write);
     assert_eq!(did(&event(&mut tracker, other, &[(one, 1)], Read)), (1, true, 2, 0));
 }
+
+#[test]
+fn regions_that_are_over_are_forgotten_and_others_are_not() {
+    let mut tracker = three();
+    let of = |region| Touch { region: RegionId(region), range: 0..8, mode: Write };
+    // Never over, and never used again.
+    tracker.commit(B, [(&of(u64::MAX), 8)].into_iter());
+    for region in 0..100_000 {
+        tracker.commit(A, [(&of(region), 8)].into_iter());
+        tracker.host_learns(A, region + 1);
+    }
+    assert!(tracker.regions.len() < 1_000, "{} are kept", tracker.regions.len());
+    let mut needs = Vec::new();
+    tracker.needs(&Clock::default(), &of(u64::MAX), &mut needs);
+    assert_eq!(needs.len(), 1, "what is under way is remembered");
+}

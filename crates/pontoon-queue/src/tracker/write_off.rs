@@ -13,7 +13,7 @@ impl Tracker {
 
     /// Forgets what was done to a region that nobody names any more.
     pub(crate) fn forget(&mut self, region: RegionId) {
-        self.regions.remove(&region);
+        self.regions.remove(region);
     }
 
     /// Of the events of an axis past the first `over`, which never will be over, those that were to
@@ -35,7 +35,7 @@ impl Tracker {
                 *epoch = met;
             }
         };
-        for cells in self.regions.values_mut() {
+        for cells in self.regions.all() {
             cells.update(0..u64::MAX, |_, cell| {
                 cell.writer.iter_mut().for_each(pass);
                 cell.readers.iter_mut().for_each(pass);

@@ -7,7 +7,7 @@ use crate::{
     bench::{Bench, Given, order, unordered},
     mock::{Mock, Node, label},
     offline,
-    program::{Act, Program, SEMAPHORES, Step, Touch},
+    program::{Act, Program, QueueShape, SEMAPHORES, Step, Touch},
 };
 
 /// Every pair that meets is ordered in the order of release, whenever what completes.
@@ -69,6 +69,11 @@ pub(crate) fn are_enough(program: &Program, counts: &mut Counts) -> Result<(), S
             }
         }
     }
+    if program.acts.iter().all(is_plain) {
+        let mut fewer = 0;
+        none_is_implied(&bench.world(), true, &mut fewer)?;
+        counts.needed += fewer;
+    }
     bench.world().run_all();
     let did = bench.session.counts();
     counts.edges += did.edges;
@@ -82,6 +87,13 @@ pub(crate) fn are_enough(program: &Program, counts: &mut Counts) -> Result<(), S
             let scenario = offline::of_log(&world);
             Err(format!("{first:?} and {second:?} are not ordered\nin {scenario}"))
         }
+    }
+}
+
+fn is_plain(act: &Act) -> bool {
+    match act {
+        Act::Batch(_, steps) => steps.iter().all(|step| matches!(step, Step::Work(_))),
+        act => matches!(act, Act::Complete(..)),
     }
 }
 
@@ -153,7 +165,9 @@ pub(crate) fn are_needed(program: &Program, counts: &mut Counts) -> Result<(), S
     let checkers = Mock::devices(program.devices, program.depth);
     let mut auto = Bench::new(program, &devices, Edges::Auto, 0);
     let batches = program.acts.iter().filter(|act| matches!(act, Act::Batch(..))).count();
-    let mut check = Bench::new(program, &checkers, Edges::Check, 4 * batches);
+    let by_lanes = by_lanes(program);
+    let mut check = Bench::new(&by_lanes, &checkers, Edges::Check, 4 * batches);
+    let mut turns = vec![0; program.queues.len()];
     let (mut works, mut events) = (0, 0);
     // Of each place in the log, the event that stands for it in the second session, and its batch.
     let (mut event_of, mut batch_of) = (Vec::new(), Vec::new());
@@ -162,6 +176,10 @@ pub(crate) fn are_needed(program: &Program, counts: &mut Counts) -> Result<(), S
         match act {
             Act::Batch(stream, steps) => {
                 let first = works;
+                let queue = program.streams[*stream];
+                let lane = program.queues[..queue].iter().map(|it| it.lanes).sum::<usize>();
+                let lane = lane + turns[queue];
+                turns[queue] = (turns[queue] + 1) % program.queues[queue].lanes;
                 let steps = resolve(&auto, steps, &mut works, &mut [0; SEMAPHORES]);
                 auto.submit(*stream, &steps).map_err(|refused| refused.to_string())?;
                 let log = auto.world().log[from..].to_vec();
@@ -190,7 +208,7 @@ pub(crate) fn are_needed(program: &Program, counts: &mut Counts) -> Result<(), S
                     fewer.remove(at);
                     counts.deleted += 1;
                     let earlier = auto.world().log[producer].label;
-                    match check.submit(*stream, &fewer).map_err(|refused| refused.why) {
+                    match check.submit(lane, &fewer).map_err(|refused| refused.why) {
                         Err(Refusal::Missing(edge))
                             if (edge.earlier.label, edge.later.label) == (earlier, later)
                                 && edge.more == 0 =>
@@ -203,7 +221,7 @@ pub(crate) fn are_needed(program: &Program, counts: &mut Counts) -> Result<(), S
                         }
                     }
                 }
-                check.submit(*stream, &given).map_err(|refused| {
+                check.submit(lane, &given).map_err(|refused| {
                     format!("the edges derived do not pass: {refused}; {given:?}")
                 })?;
             }
@@ -223,7 +241,17 @@ pub(crate) fn are_needed(program: &Program, counts: &mut Counts) -> Result<(), S
         return Err("the same edges, given, lead to other waits".into());
     }
     drop(other);
-    none_is_implied(&one)
+    none_is_implied(&one, false, &mut counts.needed)
+}
+
+/// The same with a queue and a stream for each lane: there, what is given to one holds for no other.
+fn by_lanes(program: &Program) -> Program {
+    let lanes = program.queues.iter().flat_map(|queue| {
+        let lane = QueueShape { lanes: 1, ..queue.clone() };
+        std::iter::repeat_n(lane, queue.lanes)
+    });
+    let queues: Vec<_> = lanes.collect();
+    Program { streams: (0..queues.len()).collect(), queues, ..program.clone() }
 }
 
 /// The host waits for the batches that its access meets, in both sessions, and not before.
@@ -273,9 +301,14 @@ fn host_after<'d>(
     Ok(())
 }
 
-/// No wait brings what the command's lane, the host or another of its waits brings.
-fn none_is_implied(world: &crate::mock::World) -> Result<(), String> {
-    let graph = order(world, false);
+/// No wait brings what the command's lane, the host or another of its waits brings; where time counts,
+/// nor what was over when the command was submitted.
+fn none_is_implied(
+    world: &crate::mock::World,
+    time_counts: bool,
+    needed: &mut u64,
+) -> Result<(), String> {
+    let graph = order(world, time_counts);
     let mut waits = vec![Vec::new(); world.lanes()];
     let mut last = vec![None; world.lanes()];
     let mut host = None;
@@ -291,7 +324,10 @@ fn none_is_implied(world: &crate::mock::World) -> Result<(), String> {
         let own: Vec<usize> = waits[lane].drain(..).collect();
         for &edge in &own {
             let others = own.iter().copied().filter(|&other| other != edge);
-            let mut before = others.chain(last[lane]).chain(host);
+            let over = node.over.iter().enumerate().filter(|&(_, &count)| count > 0 && time_counts);
+            let over = over.map(|(lane, &count)| world.node(lane, count));
+            let mut before = others.chain(last[lane]).chain(host).chain(over);
+            *needed += 1;
             if before.any(|other| graph.leads(edge, other)) {
                 return Err(format!(
                     "the wait for {:?} before {node:?} is implied",

@@ -40,6 +40,7 @@ pub(crate) fn are_judged(program: &Program, counts: &mut Counts) -> Result<(), S
                 let steps = resolve(&bench, &steps, &mut works, &mut moved);
                 // What a wait names is clamped to what was signalled before the batch.
                 let steps: Vec<_> = steps.into_iter().filter(|step| known(&spec, step)).collect();
+                without_each(&mut spec, &mut bench, *stream, &steps, counts)?;
                 let lane = spec.lane(*stream);
                 let wanted = spec.submit(*stream, &steps);
                 let found = bench.submit(*stream, &steps).map_err(|refused| refused.why);
@@ -104,6 +105,36 @@ pub(crate) fn are_judged(program: &Program, counts: &mut Counts) -> Result<(), S
         return Err(format!("{first:?} and {second:?} were accepted\n{}", offline.scenario()));
     }
     whole_programs_agree(&offline, first_refused, counts)
+}
+
+/// A batch that lacks one of its waits, events or barriers is refused if something then is unordered
+/// that all of them order.
+fn without_each(
+    spec: &mut Spec<'_>,
+    bench: &mut Bench<'_>,
+    stream: usize,
+    steps: &[Given],
+    counts: &mut Counts,
+) -> Result<(), String> {
+    if spec.would(stream, steps).is_err() {
+        return Ok(());
+    }
+    let orders = |at: &usize| !matches!(steps[*at], Given::Work(..) | Given::Signal(..));
+    for at in (0..steps.len()).filter(orders) {
+        let mut fewer = steps.to_vec();
+        let lost = fewer.remove(at);
+        let Err(unordered) = spec.would(stream, &fewer) else { continue };
+        counts.deleted += 1;
+        match bench.submit(stream, &fewer).map_err(|refused| refused.why) {
+            Err(Refusal::Missing(edge)) => told(&unordered, &edge)?,
+            other => {
+                let other = other.map_err(|why| why.to_string());
+                return Err(format!("without {lost:?} of {steps:?}: {other:?}"));
+            }
+        }
+        counts.caught += 1;
+    }
+    Ok(())
 }
 
 fn known(spec: &Spec<'_>, step: &Given) -> bool {

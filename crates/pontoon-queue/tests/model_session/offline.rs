@@ -23,7 +23,9 @@ pub(crate) struct Offline {
     /// Of each lane, the semaphore of its last entry.
     last: Vec<Option<usize>>,
     fences: Vec<Option<usize>>,
-    events: BTreeMap<usize, Option<usize>>,
+    events: BTreeMap<usize, Vec<usize>>,
+    /// Of each lane, what its next batch waits for since batches of the others did.
+    owed: Vec<Vec<usize>>,
     signals: [Vec<(u64, Option<usize>)>; SEMAPHORES],
     /// Of each device, the last global barrier.
     barriers: Vec<Option<usize>>,
@@ -50,6 +52,7 @@ impl Offline {
             last: vec![None; device_of.len()],
             fences: Vec::new(),
             events: BTreeMap::new(),
+            owed: vec![Vec::new(); device_of.len()],
             signals: Default::default(),
             barriers: vec![None; program.devices],
             labels: BTreeMap::new(),
@@ -67,9 +70,13 @@ impl Offline {
     }
 
     pub(crate) fn submit(&mut self, lane: usize, steps: &[Given]) {
-        let (events, signals) = (self.events.clone(), self.signals.clone());
+        let signals = self.signals.clone();
         let barrier = self.barriers[self.device_of[lane]];
-        self.entry(lane, &[], barrier);
+        let owed = std::mem::take(&mut self.owed[lane]);
+        self.entry(lane, &[], owed.into_iter().chain(barrier));
+        let beside = self.lanes_of.iter().find(|lanes| lanes.contains(&lane)).cloned();
+        let beside: Vec<_> = beside.into_iter().flatten().filter(|&other| other != lane).collect();
+        let mut lasting = Vec::new();
         for step in steps {
             let own = self.last[lane];
             let waits: Vec<_> = match step {
@@ -79,7 +86,8 @@ impl Offline {
                     continue;
                 }
                 Given::Record(at) => {
-                    self.events.insert(*at, own);
+                    let others = beside.iter().filter_map(|&other| self.last[other]);
+                    self.events.insert(*at, own.into_iter().chain(others).collect());
                     continue;
                 }
                 Given::Signal(at, value) => {
@@ -88,7 +96,10 @@ impl Offline {
                 }
                 Given::Collective(_) => continue,
                 Given::Wait(at) => vec![self.fences[*at]],
-                Given::WaitEvent(at) => vec![events.get(at).copied().flatten()],
+                Given::WaitEvent(at) => {
+                    let all = self.events.get(at).cloned().unwrap_or_default();
+                    all.into_iter().map(Some).collect()
+                }
                 Given::WaitSemaphore(at, value) => {
                     let first = signals[*at].iter().find(|(reached, _)| reached >= value);
                     vec![first.and_then(|&(_, at)| at)]
@@ -102,12 +113,16 @@ impl Offline {
                     (0..self.last.len()).filter(same).map(|at| self.last[at]).collect()
                 }
             };
+            lasting.extend(waits.iter().copied().flatten());
             self.entry(lane, &[], waits.into_iter().flatten());
             if matches!(step, Given::Device) {
                 self.barriers[self.device_of[lane]] = self.last[lane];
             }
         }
         self.fences.push(self.last[lane]);
+        for &other in &beside {
+            self.owed[other].extend_from_slice(&lasting);
+        }
     }
 
     pub(crate) fn host(&mut self, touch: &Touch) {

@@ -74,6 +74,8 @@ impl Touch {
 pub(crate) enum Kind {
     /// Nothing.
     Plain,
+    /// Completions at any time.
+    Elided,
     /// Waits, events, semaphores, barriers; completions at any time.
     Given,
     /// These, small queues and credits.
@@ -92,7 +94,10 @@ pub(crate) fn program(kind: Kind, acts: usize) -> impl Strategy<Value = Program>
         let mut streams: Vec<_> = (0..queues.len()).collect();
         streams.extend(more.iter().map(|at| at % queues.len()));
         let act = act(kind, streams.len());
-        vec(act, 1..=acts).prop_map(move |acts| Program {
+        // Most are short, so that many are tried.
+        let few = acts.min(40);
+        let acts = prop_oneof![9 => vec(act.clone(), 1..=few), 1 => vec(act, 1..=acts)];
+        acts.prop_map(move |acts| Program {
             devices,
             queues: queues.clone(),
             streams: streams.clone(),
@@ -122,6 +127,7 @@ fn act(kind: Kind, streams: usize) -> BoxedStrategy<Act> {
     let complete = (0..24_usize, 1..6_u64).prop_map(|(lane, most)| Act::Complete(lane, most));
     match kind {
         Kind::Plain => prop_oneof![12 => batch, 1 => host].boxed(),
+        Kind::Elided => prop_oneof![12 => batch, 6 => complete].boxed(),
         Kind::Given | Kind::Tight => {
             prop_oneof![16 => batch, 1 => host, 1 => wait, 1 => signal, 4 => complete].boxed()
         }
@@ -148,7 +154,7 @@ fn step(kind: Kind, streams: usize) -> BoxedStrategy<Step> {
     let barrier = vec(0..streams, 1..3).prop_map(Step::Streams);
     let collective = (0..COLLECTIVES).prop_map(Step::Collective);
     match kind {
-        Kind::Plain => work.boxed(),
+        Kind::Plain | Kind::Elided => work.boxed(),
         Kind::Tight => prop_oneof![
             30 => step(Kind::Given, streams),
             1 => collective,

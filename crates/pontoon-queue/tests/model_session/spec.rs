@@ -14,6 +14,7 @@ pub(crate) struct Spec<'p> {
     first_lane: Vec<usize>,
     state: State,
     touches: Vec<(usize, &'static str, Touch)>,
+    works: Vec<(&'static str, usize)>,
 }
 
 #[derive(Clone)]
@@ -25,7 +26,9 @@ struct State {
     /// Of each device, its last global barrier.
     barriers: Vec<Option<usize>>,
     fences: Vec<Option<usize>>,
-    events: Vec<Option<Option<usize>>>,
+    events: Vec<Vec<usize>>,
+    /// Of each lane, what its next batch comes after since batches of the others do.
+    owed: Vec<Vec<usize>>,
     /// Values and the nodes that signal them.
     signals: [Vec<(u64, Option<usize>)>; SEMAPHORES],
 }
@@ -52,10 +55,18 @@ impl<'p> Spec<'p> {
             turns: vec![0; program.queues.len()],
             barriers: vec![None; program.devices],
             fences: Vec::new(),
-            events: vec![None; events],
+            events: vec![Vec::new(); events],
+            owed: vec![Vec::new(); lanes],
             signals: Default::default(),
         };
-        Self { program, graph: Graph::default(), first_lane, state, touches: Vec::new() }
+        Self {
+            program,
+            graph: Graph::default(),
+            first_lane,
+            state,
+            touches: Vec::new(),
+            works: Vec::new(),
+        }
     }
 
     /// Whether the semaphore has been signalled that far.
@@ -75,24 +86,47 @@ impl<'p> Spec<'p> {
 
     /// Takes a batch, or changes nothing.
     pub(crate) fn submit(&mut self, stream: usize, steps: &[Given]) -> Result<(), Unordered> {
-        let (before, nodes, touches) = (self.state.clone(), self.graph.len(), self.touches.len());
+        self.attempt(stream, steps, |taken| taken.is_ok())
+    }
+
+    fn attempt(
+        &mut self,
+        stream: usize,
+        steps: &[Given],
+        stays: impl Fn(&Result<(), Unordered>) -> bool,
+    ) -> Result<(), Unordered> {
+        let (before, nodes) = (self.state.clone(), self.graph.len());
+        let (touches, works) = (self.touches.len(), self.works.len());
         let taken = self.take(stream, steps);
-        if taken.is_err() {
+        if !stays(&taken) {
             self.state = before;
             self.graph.truncate(nodes);
             self.touches.truncate(touches);
+            self.works.truncate(works);
         }
         taken
+    }
+
+    /// Each two commands of which one comes before the other.
+    pub(crate) fn ordered_works(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.works.iter().enumerate().flat_map(move |(at, &(later, second))| {
+            let before = self.works[..at].iter();
+            let before = before.filter(move |&&(_, first)| self.graph.leads(first, second));
+            before.map(move |&(earlier, _)| (earlier, later))
+        })
     }
 
     fn take(&mut self, stream: usize, steps: &[Given]) -> Result<(), Unordered> {
         let (queue, lane) = (self.program.streams[stream], self.lane(stream));
         let device = self.program.queues[queue].device;
-        // Waits mean what was there when the batch was submitted.
-        let (events, signals) = (self.state.events.clone(), self.state.signals.clone());
+        // Waits for semaphores mean what was there when the batch was submitted.
+        let signals = self.state.signals.clone();
         let begin = [self.state.host, self.state.barriers[device], self.state.lanes[lane]];
-        if begin.iter().any(Option::is_some) {
-            let node = self.graph.add(begin.into_iter().flatten());
+        let owed = std::mem::take(&mut self.state.owed[lane]);
+        let begin: Vec<_> = begin.into_iter().flatten().chain(owed).collect();
+        let mut lasting = Vec::new();
+        if !begin.is_empty() {
+            let node = self.graph.add(begin);
             self.state.lanes[lane] = Some(node);
         }
         for step in steps {
@@ -101,11 +135,14 @@ impl<'p> Spec<'p> {
                 Given::Work(label, touches) => {
                     let node = self.graph.add(own);
                     self.state.lanes[lane] = Some(node);
+                    self.works.push((label, node));
                     self.touch(node, label, touches)?;
                     continue;
                 }
                 Given::Record(at) => {
-                    self.state.events[*at] = Some(own);
+                    let beside = self.lanes_of(queue).filter(|&other| other != lane);
+                    let beside = beside.filter_map(|other| self.state.lanes[other]);
+                    self.state.events[*at] = own.into_iter().chain(beside).collect();
                     continue;
                 }
                 Given::Signal(at, value) => {
@@ -114,7 +151,7 @@ impl<'p> Spec<'p> {
                 }
                 Given::Collective(_) => continue,
                 Given::Wait(at) => self.state.fences[*at].into_iter().collect(),
-                Given::WaitEvent(at) => events[*at].flatten().into_iter().collect(),
+                Given::WaitEvent(at) => self.state.events[*at].clone(),
                 Given::WaitSemaphore(at, value) => {
                     let first = signals[*at].iter().find(|(reached, _)| reached >= value);
                     first.and_then(|&(_, node)| node).into_iter().collect()
@@ -135,6 +172,7 @@ impl<'p> Spec<'p> {
                         .collect()
                 }
             };
+            lasting.extend_from_slice(&others);
             if !others.is_empty() {
                 self.state.lanes[lane] = Some(self.graph.add(others.into_iter().chain(own)));
             }
@@ -143,9 +181,17 @@ impl<'p> Spec<'p> {
             }
         }
         self.state.fences.push(self.state.lanes[lane]);
+        for other in self.lanes_of(queue).filter(|&other| other != lane) {
+            self.state.owed[other].extend_from_slice(&lasting);
+        }
         let turn = &mut self.state.turns[queue];
         *turn = (*turn + 1) % self.program.queues[queue].lanes;
         Ok(())
+    }
+
+    /// What would become of a batch.
+    pub(crate) fn would(&mut self, stream: usize, steps: &[Given]) -> Result<(), Unordered> {
+        self.attempt(stream, steps, |_| false)
     }
 
     /// The host reads or writes, or it changes nothing.

@@ -91,7 +91,9 @@ struct Model<'p> {
     turns: Vec<usize>,
     /// Of each batch, what comes after all of its steps.
     ends: Vec<usize>,
-    events: [Option<usize>; EVENTS],
+    events: [Vec<usize>; EVENTS],
+    /// Of each lane, what its next batch comes after since batches of the others do.
+    owed: Vec<Vec<Vec<usize>>>,
     /// Values and who signals them; `None` for the host.
     signals: [Vec<(u64, Option<usize>)>; SEMAPHORES],
     waits: Vec<(usize, usize, u64)>,
@@ -109,7 +111,8 @@ impl<'p> Model<'p> {
             lanes: program.queues.iter().map(|queue| vec![None; queue.lanes]).collect(),
             turns: vec![0; program.queues.len()],
             ends: Vec::new(),
-            events: [None; EVENTS],
+            events: Default::default(),
+            owed: program.queues.iter().map(|queue| vec![Vec::new(); queue.lanes]).collect(),
             signals: Default::default(),
             waits: Vec::new(),
             members: Default::default(),
@@ -131,18 +134,36 @@ impl<'p> Model<'p> {
     fn take(&mut self, stream: usize, steps: &[Given]) -> Wanted {
         let queue = self.program.streams[stream];
         let lane = self.turns[queue];
-        let events = self.events;
+        let mut lasting = Vec::new();
+        let begin = self.node(self.lanes[queue][lane]);
+        let owed = std::mem::take(&mut self.owed[queue][lane]);
+        self.before[begin].extend(owed);
+        self.lanes[queue][lane] = Some(begin);
         for step in steps {
             let own = self.lanes[queue][lane];
             let at = self.node(own);
             self.lanes[queue][lane] = Some(at);
             match step {
-                Given::Wait(batch) => self.before[at].push(self.ends[*batch]),
-                Given::WaitEvent(event) => self.before[at].extend(events[*event]),
-                Given::Record(event) => self.events[*event] = Some(at),
+                Given::Wait(batch) => {
+                    self.before[at].push(self.ends[*batch]);
+                    lasting.push(self.ends[*batch]);
+                }
+                Given::WaitEvent(event) => {
+                    self.before[at].extend_from_slice(&self.events[*event]);
+                    lasting.extend_from_slice(&self.events[*event]);
+                }
+                Given::Record(event) => {
+                    let lanes = self.lanes[queue].iter().enumerate();
+                    let beside = lanes.filter(|&(other, _)| other != lane);
+                    let beside = beside.filter_map(|(_, &last)| last);
+                    self.events[*event] = beside.chain([at]).collect();
+                }
                 Given::WaitSemaphore(semaphore, value) => {
-                    self.waits.push((at, *semaphore, *value));
-                    self.lacks[at] = true;
+                    let reached = self.node(None);
+                    self.waits.push((reached, *semaphore, *value));
+                    self.lacks[reached] = true;
+                    self.before[at].push(reached);
+                    lasting.push(reached);
                 }
                 Given::Signal(semaphore, value) => {
                     let all = &mut self.signals[*semaphore];
@@ -170,6 +191,11 @@ impl<'p> Model<'p> {
         let end = self.node(self.lanes[queue][lane]);
         self.lanes[queue][lane] = Some(end);
         self.ends.push(end);
+        for (other, owed) in self.owed[queue].iter_mut().enumerate() {
+            if other != lane {
+                owed.extend_from_slice(&lasting);
+            }
+        }
         self.turns[queue] = (lane + 1) % self.lanes[queue].len();
         Wanted::Taken
     }

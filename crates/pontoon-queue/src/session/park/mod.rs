@@ -22,6 +22,7 @@ mod held;
 mod release;
 mod semaphore;
 mod settle;
+mod signals;
 mod tell;
 
 use std::{collections::HashMap, fmt, mem, panic::Location, sync::Arc};
@@ -178,7 +179,7 @@ impl<D: Device> Session<'_, D> {
         }
         self.counts.parked += 1;
         let (device, label) = (self.lanes[lane].device.rank(), self.streams[stream].label.clone());
-        let mut late = None;
+        let (mut late, mut recorded) = (None, Vec::new());
         for (node, mut part) in parked.iter().zip(parts) {
             let Some(parcel) = self.parked.parcels.get_mut(node) else { continue };
             // An event stands for it from now on, not from when it is given to its device.
@@ -189,7 +190,7 @@ impl<D: Device> Session<'_, D> {
             }
             part.retain(|step| match step {
                 Step::Record(event) => {
-                    self.events[event.index as usize].recorded = Some(fence.clone());
+                    recorded.push((*event, fence.clone()));
                     false
                 }
                 Step::Signal(id, _) => {
@@ -202,6 +203,9 @@ impl<D: Device> Session<'_, D> {
             late = Some(Arc::clone(&parcel.late));
             let label = parcel.label;
             self.traced_parked("parked", lane, label);
+        }
+        for (event, fence) in recorded {
+            self.recorded(event, fence, lane);
         }
         self.pump();
         match late {

@@ -217,8 +217,10 @@ impl<D: Device> Session<'_, D> {
         together: &[(Axis, u64)],
     ) -> Result<(), Refusal> {
         // `place` pumps when it is done, and this is what pumps: so not here.
-        let parked = mem::take(&mut self.parked);
+        let (parked, barred) = (mem::take(&mut self.parked), self.barred);
         let placed = self.place(lane, steps, together, Room::Parked);
+        // It is of the batch that is being submitted, which may have let this one go.
+        self.barred = barred;
         self.parked = parked;
         placed.map(drop)
     }

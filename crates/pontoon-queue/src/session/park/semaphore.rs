@@ -18,7 +18,7 @@ use crate::{
 pub(in crate::session) struct Semaphore {
     pub(super) label: Arc<str>,
     /// Values and the positions that signal them, growing.
-    reached: Vec<(u64, Axis, u64)>,
+    pub(super) reached: Vec<(u64, Axis, u64)>,
     /// With so many it is looked which ones nobody can tell apart.
     compact_at: usize,
     /// Values that parked batches will signal, growing.
