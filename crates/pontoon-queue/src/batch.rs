@@ -135,12 +135,12 @@ pub enum OnFailure<M> {
     /// [idempotent](Batch::idempotent). What is parked behind it follows the next attempt. There is
     /// none if anything failed that it waited for, whether its own wait ended before or after that.
     Retry(u32),
-    /// These bytes are given back what they held before the batch, and it stays failed; its stream is
-    /// usable again, and what is parked behind it is given up.
+    /// These bytes, such as `buffer.write(..)`, are given back what they held before the batch, and it
+    /// stays failed; its stream is usable again, and what is parked behind it is given up.
     ///
-    /// They are copied before the batch's first command, by the same lane: where edges are checked,
+    /// They are copied before the batch's first command, by the same lane, as `copy for rollback`: where edges are checked,
     /// the waits for what wrote them have to come before that.
-    Rollback(Vec<(M, Range<usize>)>),
+    Rollback(Vec<Access<M>>),
 }
 
 impl<D: Device> Batch<D> {
@@ -257,7 +257,7 @@ impl<D: Device> Batch<D> {
             return Err(Malformed::new("batch", why));
         }
         if let OnFailure::Rollback(ranges) = &self.on_failure
-            && !ranges.iter().all(|(m, at)| Access::write(m, at.clone()).is_within_region())
+            && !ranges.iter().all(Access::is_within_region)
         {
             return Err(Malformed::new("batch", "a range to roll back is not within its region"));
         }

@@ -204,7 +204,7 @@ fn a_rollback_gives_the_bytes_back() {
         let kernel = fill(1);
         let region = buffer.memory().id();
         // The middle only: the rest stays as the kernel left it.
-        let policy = || OnFailure::Rollback(vec![(buffer.memory().clone(), 4..28)]);
+        let policy = || OnFailure::Rollback(vec![buffer.write(1..7)]);
         let batch = filling(&mut session, &kernel, &buffer, policy());
         let fence = submit(&mut session, stream, batch);
         let error = error_of(session.wait(&fence, patience()).unwrap_err());
@@ -233,7 +233,7 @@ fn a_batch_that_did_not_begin_has_nothing_to_give_back() {
     let gate = Gate::shut();
     session.launch(stream, "held", &gate.held(), [], []).unwrap();
     session.launch(stream, "other", &fill(1), [numbers(&device, 8).write(..)], [1]).unwrap();
-    let policy = OnFailure::Rollback(vec![(buffer.memory().clone(), 0..32)]);
+    let policy = OnFailure::Rollback(vec![buffer.write(0..8)]);
     let batch = filling(&mut session, &fill(0), &buffer, policy);
     let fence = submit(&mut session, stream, batch);
     let batch = filling(&mut session, &fill(0), &buffer, OnFailure::Retry(5));
@@ -575,7 +575,7 @@ fn a_lost_device_is_not_tried_again() {
     let gate = Gate::shut();
     let batch = filling(&mut session, &gate.held(), &buffer, OnFailure::Retry(3));
     let retried = submit(&mut session, stream, batch);
-    let policy = OnFailure::Rollback(vec![(buffer.memory().clone(), 0..32)]);
+    let policy = OnFailure::Rollback(vec![buffer.write(0..8)]);
     let batch = filling(&mut session, &fill(0), &buffer, policy);
     let rolled = submit(&mut session, stream, batch);
     device.kill();
@@ -703,7 +703,7 @@ fn a_rollback_gives_nothing_back_that_it_has_not_copied() {
         let (completer, ready) = session.completer("ready").unwrap();
         let mut batch = session.batch();
         batch.wait(&ready).launch("fill", &fill(0), [buffer.write(..)], [7]);
-        batch.on_failure(OnFailure::Rollback(vec![(buffer.memory().clone(), 0..32)]));
+        batch.on_failure(OnFailure::Rollback(vec![buffer.write(0..8)]));
         let fence = submit(&mut session, stream, batch);
         drop(completer);
         let error = error_of(session.wait(&fence, patience()).unwrap_err());
@@ -722,7 +722,7 @@ fn a_rollback_waits_for_who_reads_what_it_gives_back() {
         let (x, y) = (numbers(&devices[0], 8), numbers(&devices[0], 8));
         let gate = Gate::shut();
         session.launch(second, "held", &gate.held(), [y.read(..)], []).unwrap();
-        let policy = OnFailure::Rollback(vec![(y.memory().clone(), 0..32)]);
+        let policy = OnFailure::Rollback(vec![y.write(0..8)]);
         let batch = filling(&mut session, &fill(1), &x, policy);
         let fence = submit(&mut session, first, batch);
         assert!(fence.wait(bound()).is_err());
@@ -743,7 +743,7 @@ fn the_memory_of_a_rollback_goes_from_stream_to_stream() {
     let streams = ["a", "b"].map(|label| compute(&mut session, &device, label));
     for stream in [streams[0], streams[1], streams[0]] {
         let buffer = numbers(&device, 8);
-        let policy = OnFailure::Rollback(vec![(buffer.memory().clone(), 0..32)]);
+        let policy = OnFailure::Rollback(vec![buffer.write(0..8)]);
         let batch = filling(&mut session, &fill(0), &buffer, policy);
         let fence = submit(&mut session, stream, batch);
         fence.wait(bound()).unwrap();
@@ -882,7 +882,7 @@ fn nobody_meets_the_middle_of_what_fails_as_a_whole() {
     let x = numbers(&devices[0], 8);
     let event = session.event("middle");
     let semaphore = session.semaphore("middle");
-    let policies = || [OnFailure::Retry(1), OnFailure::Rollback(vec![(x.memory().clone(), 0..32)])];
+    let policies = || [OnFailure::Retry(1), OnFailure::Rollback(vec![x.write(0..8)])];
     for policy in policies() {
         for tell in 0..3 {
             let mut batch = filling(&mut session, &fill(0), &x, policy.clone());
@@ -906,7 +906,7 @@ fn nobody_meets_the_middle_of_what_fails_as_a_whole() {
         panic!("after the first");
     });
     session.write(&x, 0, &[3; 8]).unwrap();
-    let policy = OnFailure::Rollback(vec![(x.memory().clone(), 0..32)]);
+    let policy = OnFailure::Rollback(vec![x.write(0..8)]);
     let mut batch = filling(&mut session, &fill(0), &x, policy);
     batch.launch("fails", &fails, [], []);
     let failed = submit(&mut session, first, batch);
@@ -933,13 +933,13 @@ fn the_memory_of_a_rollback_that_never_began_fails_nobody_else() {
         let gate = Gate::shut();
         session.launch(first, "held", &gate.held(), [], []).unwrap();
         session.launch(first, "other", &fill(1), [other.write(..)], [1]).unwrap();
-        let policy = OnFailure::Rollback(vec![(x.memory().clone(), 0..32)]);
+        let policy = OnFailure::Rollback(vec![x.write(0..8)]);
         let batch = filling(&mut session, &fill(0), &x, policy);
         let fence = submit(&mut session, first, batch);
         gate.open();
         let error = error_of(session.wait(&fence, patience()).unwrap_err());
         assert!(matches!(error.recovery.as_deref(), Some(Recovery::Untouched(_))), "{error}");
-        let policy = OnFailure::Rollback(vec![(y.memory().clone(), 0..32)]);
+        let policy = OnFailure::Rollback(vec![y.write(0..8)]);
         let batch = filling(&mut session, &fill(0), &y, policy);
         let healthy = submit(&mut session, third, batch);
         let _ = session.wait(&healthy, patience()).unwrap();
@@ -1074,7 +1074,7 @@ fn a_rollback_does_not_fail_of_its_own_victims() {
     let [first, second] = ["a", "b"].map(|label| compute(&mut session, &device, label));
     let (x, y) = (numbers(&device, 8), numbers(&device, 8));
     let gate = Gate::shut();
-    let policy = OnFailure::Rollback(vec![(x.memory().clone(), 0..32)]);
+    let policy = OnFailure::Rollback(vec![x.write(0..8)]);
     let batch = filling(&mut session, &fill(1), &x, policy);
     let fence = submit(&mut session, first, batch);
     // It is to come after the batch, and has yet to see that it failed.
@@ -1127,7 +1127,7 @@ fn a_reopened_stream_has_its_batches_recovered_first() {
     for mut session in sessions() {
         let stream = compute(&mut session, &device, "a");
         let buffer = numbers(&device, 8);
-        let policy = OnFailure::Rollback(vec![(buffer.memory().clone(), 0..32)]);
+        let policy = OnFailure::Rollback(vec![buffer.write(0..8)]);
         let batch = filling(&mut session, &fill(1), &buffer, policy);
         let failed = submit(&mut session, stream, batch);
         assert!(failed.wait(bound()).is_err());

@@ -65,7 +65,7 @@ fn a_steady_state_neither_allocates_nor_grows() {
     (0..500).for_each(|_| cycle(&mut session, stream, what, OnFailure::Error));
     assert_eq!(ALLOCATIONS.get() - before, 0);
 
-    let rollback = || OnFailure::Rollback(vec![(buffer.memory().clone(), 0..32)]);
+    let rollback = || OnFailure::Rollback(vec![buffer.write(0..8)]);
     let kept = |session: &mut Session<'_, _>| {
         cycle(session, stream, what, rollback());
         cycle(session, stream, what, OnFailure::Retry(3));

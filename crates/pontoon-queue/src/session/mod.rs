@@ -544,7 +544,8 @@ impl<'d, D: Device> Session<'d, D> {
                 }
             }
         } else {
-            self.submit_kept(stream, batch, room)
+            let kept = self.submit_kept(stream, batch, room);
+            kept.inspect_err(|refused| self.dump_refusal(&refused.why))
         };
         match (given, brought) {
             (Ok(fence), Some(brought)) => {

@@ -165,11 +165,11 @@ impl<D: Device> Session<'_, D> {
     fn snapshots_of(
         &mut self,
         lane: usize,
-        ranges: &[(D::Memory, Range<usize>)],
+        ranges: &[Access<D::Memory>],
     ) -> Result<Vec<Snapshot<D::Memory>>, Refusal> {
         let (device, at) = (self.lanes[lane].device, self.lanes[lane].device_at);
         let mut snapshots = Vec::with_capacity(ranges.len());
-        for (of, range) in ranges.iter().filter(|(_, range)| !range.is_empty()) {
+        for Access { memory: of, range, .. } in ranges.iter().filter(|it| !it.range.is_empty()) {
             let fits =
                 |(on, memory): &(usize, D::Memory)| *on == at && memory.bytes() >= range.len();
             let copy = match self.kept.snapshots.iter().position(fits) {
@@ -603,7 +603,7 @@ impl<M: Memory> Snapshot<M> {
         let (label, from, to) = match back {
             false => {
                 let from = Access::read(&self.of, self.range.clone());
-                ("snapshot", from, Access::write(&self.copy, copied))
+                ("copy for rollback", from, Access::write(&self.copy, copied))
             }
             true => {
                 let from = Access::read(&self.copy, copied);

@@ -157,10 +157,7 @@ impl Run<'_> {
                 let mut written: Vec<_> = given.works.iter().map(|work| work.to).collect();
                 written.sort_unstable();
                 written.dedup();
-                let ranges = written.iter().map(|&to| {
-                    let memory = self.buffers[to].memory().clone();
-                    (memory, 0..LEN * size_of::<u32>())
-                });
+                let ranges = written.iter().map(|&to| self.buffers[to].write(..LEN));
                 batch.on_failure(OnFailure::Rollback(ranges.collect()));
             }
         }
