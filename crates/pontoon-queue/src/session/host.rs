@@ -473,8 +473,12 @@ impl<D: Device> Session<'_, D> {
                 if self.aids.observer.is_some() {
                     self.observe_host(label, axis, count);
                 }
-                let reached = self.reach_for(Cause::Access, axis, count, self.patience);
-                reached.map_err(HostError::Wait)?;
+                if let Err(error) = self.reach_for(Cause::Access, axis, count, self.patience) {
+                    let fence = Self::lane_of(axis).map(|lane| &self.lanes[lane]);
+                    let fence = fence.map(|lane| lane.fence(self.id, axis, count));
+                    let rooted = fence.map(|fence| self.rooted(&fence, error.clone()));
+                    return Err(HostError::Wait(rooted.unwrap_or(error)));
+                }
                 self.tracker.host_learns(axis, count);
                 Ok(())
             });

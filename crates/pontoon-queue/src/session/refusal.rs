@@ -208,7 +208,9 @@ impl fmt::Display for Refusal {
                 "a batch of {commands} commands and waits does not fit queue {queue}, which holds \
                  {depth}: split it"
             ),
-            Self::Faulted(fault) => fault.fmt(f),
+            Self::Faulted(fault) => {
+                write!(f, "{fault}; nothing runs there any more, until Session::reopen")
+            }
             Self::Abandoned(abandoned) => {
                 write!(f, "stream {} was given up: {}", abandoned.stream, abandoned.why)
             }
