@@ -4,6 +4,7 @@
 //! it behind a mutex of their own, which then is what orders them. Everything is decided on the
 //! host at submit: a device is given commands and waits for counters, nothing else.
 //!
+//! - `submit.rs` takes batches and single commands;
 //! - `plan.rs` asks the tracker what a batch has to come after;
 //! - `place.rs` gives a batch to its device;
 //! - `park/` holds back what waits for a signal that nobody has submitted yet, and refuses circles;
@@ -18,6 +19,7 @@
 
 mod aids;
 mod callback;
+mod counts;
 mod describe;
 mod dump;
 mod full_sync;
@@ -37,19 +39,22 @@ mod profile;
 mod reached;
 mod refusal;
 mod reopen;
+mod spec;
 mod spin;
+mod submit;
 mod timeline;
 mod trace;
 mod wide;
 
 use std::{fmt, panic::Location, sync::Arc};
 
-use pontoon_hal::{Access, CommandOf, Device, Engine, Fault, OpenQueueError, Queue};
+use pontoon_hal::{Device, Engine, Fault, OpenQueueError, Queue};
 use pontoon_signal::{
-    Bound, Nanos, Rank,
+    Bound, Rank,
     shim::{AtomicU32, Ordering::Relaxed},
 };
 
+pub use counts::Counts;
 pub use dump::Dump;
 pub use full_sync::FullSync;
 pub use host::{Completed, HostError, WaitFailure};
@@ -61,13 +66,14 @@ pub use profile::{
     Cause, Figures, HIGH_SHARE, Implied, Iteration, Pair, Profile, RedundantEdge, Where,
 };
 pub use refusal::{Abandoned, MissingEdge, Refusal, Refused, Site};
+pub use spec::{Completion, Edges, Kind, QueueSpec, Unrecorded};
 pub use timeline::{Moment, Timeline};
 
 use crate::{
-    Axis, Batch, Clock, Fence, FencePool, Patience, PoolSpec,
-    batch::{self, OnFailure, Sealed, Step, StepOf, WaitFor},
+    Axis, Clock, Fence, FencePool, Patience, PoolSpec,
+    batch::{StepOf, WaitFor},
     patience::Deadline,
-    tracker::{Domain, Maintenance, Tracker},
+    tracker::{Domain, Tracker},
 };
 use aids::Aids;
 use callback::Callbacks;
@@ -77,76 +83,6 @@ use park::Parked;
 use plan::Plan;
 use policy::Kept;
 use profile::Profiler;
-
-/// Who sees to it that commands which touch the same bytes are ordered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edges {
-    /// The session derives the fewest edges.
-    Auto,
-    /// The caller gives them, and a submission that lacks one is refused.
-    Check,
-    /// The caller gives them, and nobody looks. Commands that then meet on the same bytes fail with
-    /// a hazard (`Queue` Q6); where they do not meet, they run in the wrong order.
-    Trust,
-}
-
-/// In which order the commands of a queue are over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Completion {
-    /// Each after the one before it.
-    InOrder,
-    /// Over this many lanes, which run side by side: batch n is on lane n modulo their number, and
-    /// only what is on one lane is in order by itself, starts included.
-    ///
-    /// A wait or a barrier holds for all that the queue is given after it, on each lane, and an event
-    /// that is recorded stands for all lanes. A fence, a signal and a collective are of the one
-    /// lane that has their batch.
-    Launch {
-        /// How many batches run side by side.
-        lanes: u32,
-    },
-}
-
-/// What a queue is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Kernels and copies, on the compute units.
-    Compute,
-    /// Copies, on the copy engine.
-    Copy,
-    /// Communication: copies to and from others, on the copy engine, where they never wait behind a
-    /// kernel.
-    Comm,
-}
-
-/// How a queue is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueSpec {
-    /// What it is for.
-    pub kind: Kind,
-    /// In which order its commands are over.
-    pub completion: Completion,
-    /// The most batches under way on a lane; without it, as many commands as the device holds. One
-    /// more may be, if another batch waits for it.
-    pub credits: Option<u32>,
-}
-
-impl QueueSpec {
-    /// An in-order queue without a limit of its own.
-    pub fn new(kind: Kind) -> Self {
-        Self { kind, completion: Completion::InOrder, credits: None }
-    }
-}
-
-/// What a wait for an event that was never recorded means.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unrecorded {
-    /// A mistake, which is refused.
-    #[default]
-    Refuse,
-    /// Nothing, as in CUDA: there is nothing to wait for.
-    Pass,
-}
 
 /// Streams over queues of devices, kept in order.
 ///
@@ -243,53 +179,6 @@ struct EventState {
     recorded: Option<Fence>,
     /// Where the other lanes of the queue were by then.
     beside: Vec<Fence>,
-}
-
-/// What a session did so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Commands submitted, waits apart.
-    pub commands: u64,
-    /// Dependencies between lanes: derived ones, or those given that were needed.
-    pub edges: u64,
-    /// Of these, those that only keep a write from overtaking a read.
-    pub execution_only: u64,
-    /// Waits that devices were given.
-    pub waits: u64,
-    /// Dependencies given that others imply already.
-    pub redundant: u64,
-    /// Dependencies that were complete when they were submitted.
-    pub complete: u64,
-    /// Flushes of a cache towards memory, merged.
-    pub flushes: u64,
-    /// Invalidations of a cache, merged.
-    pub invalidations: u64,
-    /// Flushes and invalidations before they were merged.
-    pub maintenance_asked: u64,
-    /// Flushes and invalidations that earlier ones had done.
-    pub maintenance_elided: u64,
-    /// Batches that were held back for a signal that nobody had submitted.
-    pub parked: u64,
-    /// Waits of the host that did not end at once.
-    pub host_waits: u64,
-    /// How long they took, all together.
-    pub host_waited: Nanos,
-    /// Batches that were submitted again after a failure.
-    pub retries: u64,
-    /// Batches of which the bytes were given back what they held before.
-    pub rollbacks: u64,
-    /// Callbacks that panicked.
-    pub callback_panics: u64,
-}
-
-impl Counts {
-    fn maintained(&mut self, did: &Maintenance) {
-        self.flushes += u64::from(did.flush.count_ones());
-        self.invalidations += u64::from(did.invalidate);
-        self.maintenance_asked += u64::from(did.asked);
-        self.maintenance_elided += u64::from(did.elided);
-    }
 }
 
 /// Whether a submission may wait for room.
@@ -478,230 +367,6 @@ impl<'d, D: Device> Session<'d, D> {
             beside: Vec::new(),
         });
         EventId::new(self.id, self.events.len() - 1)
-    }
-
-    /// An empty batch, in storage that was used before if there is any.
-    pub fn batch(&mut self) -> Batch<D> {
-        Batch::with_storage(self.spare.pop().unwrap_or_default())
-    }
-
-    /// Submits a batch. The fence is reached when all of it is complete.
-    ///
-    /// A batch that is parked, for it waits for what nobody has submitted, is refused now for
-    /// whatever does not depend on what comes before it then. One that has to be refused when its
-    /// turn comes is given up, and so is all that its queue was given after it: their fences fail,
-    /// and streams over the queue are refused until [`reopen`](Self::reopen).
-    ///
-    /// # Errors
-    ///
-    /// [`Refused`]: the batch, and why. Nothing of it was queued.
-    ///
-    /// # Blocks
-    ///
-    /// While the queue has no room, and while a batch of the stream that failed is recovered; at most
-    /// as long as the session's patience in all.
-    #[track_caller]
-    pub fn submit(
-        &mut self,
-        stream: StreamId,
-        batch: Batch<D, Sealed>,
-    ) -> Result<Fence, Refused<D>> {
-        self.site = Location::caller();
-        self.submit_with(stream, batch, Room::Wait(self.patience))
-    }
-
-    /// As [`submit`](Self::submit), but never waits: a full queue gives the batch back.
-    ///
-    /// # Errors
-    ///
-    /// [`Refused`].
-    #[track_caller]
-    pub fn try_submit(
-        &mut self,
-        stream: StreamId,
-        batch: Batch<D, Sealed>,
-    ) -> Result<Fence, Refused<D>> {
-        self.site = Location::caller();
-        self.submit_with(stream, batch, Room::Try)
-    }
-
-    fn submit_with(
-        &mut self,
-        stream: StreamId,
-        mut batch: Batch<D, Sealed>,
-        room: Room,
-    ) -> Result<Fence, Refused<D>> {
-        let brought = self.bring(stream, &mut batch.steps);
-        let given = if matches!(batch.on_failure, OnFailure::Error) {
-            match self.give(stream, &mut batch.steps, room) {
-                Ok(fence) => {
-                    self.use_again(batch.steps);
-                    Ok(fence)
-                }
-                Err(why) => {
-                    self.dump_refusal(&why);
-                    Err(Refused { batch, why })
-                }
-            }
-        } else {
-            let kept = self.submit_kept(stream, batch, room);
-            kept.inspect_err(|refused| self.dump_refusal(&refused.why))
-        };
-        match (given, brought) {
-            (Ok(fence), Some(brought)) => {
-                self.was_given(brought, &fence);
-                Ok(fence)
-            }
-            (Err(mut refused), Some(brought)) => {
-                self.was_refused(brought, &mut refused.batch.steps);
-                Err(refused)
-            }
-            (given, None) => given,
-        }
-    }
-
-    /// Submits a kernel over `accesses`, numbered in this order, with scalar `arguments`.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal`]; nothing was queued.
-    ///
-    /// # Blocks
-    ///
-    /// As [`submit`](Self::submit).
-    #[track_caller]
-    pub fn launch(
-        &mut self,
-        stream: StreamId,
-        label: &'static str,
-        kernel: &D::Kernel,
-        accesses: impl IntoIterator<Item = Access<D::Memory>>,
-        arguments: impl IntoIterator<Item = u64>,
-    ) -> Result<Fence, Refusal> {
-        self.site = Location::caller();
-        let command = batch::launch::<D>(label, kernel, accesses, arguments)?;
-        self.one_command(stream, command)
-    }
-
-    /// Submits a copy of `from` (read) to `to` (written), of the same length in bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal`]; nothing was queued.
-    ///
-    /// # Blocks
-    ///
-    /// As [`submit`](Self::submit).
-    #[track_caller]
-    pub fn copy(
-        &mut self,
-        stream: StreamId,
-        label: &'static str,
-        from: Access<D::Memory>,
-        to: Access<D::Memory>,
-    ) -> Result<Fence, Refusal> {
-        self.site = Location::caller();
-        self.one_command(stream, CommandOf::<D::Queue>::Copy { label, from, to })
-    }
-
-    /// What the stream is given from now on comes after `fence`. The fence that comes back is that of
-    /// the wait on one lane.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal`]; nothing was queued.
-    ///
-    /// # Blocks
-    ///
-    /// As [`submit`](Self::submit).
-    #[track_caller]
-    pub fn stream_wait(&mut self, stream: StreamId, fence: &Fence) -> Result<Fence, Refusal> {
-        self.site = Location::caller();
-        self.one(stream, Step::Wait(WaitFor::Fence(fence.clone())))
-    }
-
-    /// Gives a command that nobody sealed.
-    fn one_command(
-        &mut self,
-        stream: StreamId,
-        command: CommandOf<D::Queue>,
-    ) -> Result<Fence, Refusal> {
-        match batch::wrong_with(&command) {
-            Some(mistake) => Err(Refusal::Malformed(mistake)),
-            None => self.one(stream, Step::Work(command)),
-        }
-    }
-
-    fn one(&mut self, stream: StreamId, step: StepOf<D>) -> Result<Fence, Refusal> {
-        if let Step::Work(command) = &step
-            && let Some(mistake) = batch::wrong_with(command)
-        {
-            return Err(mistake.into());
-        }
-        let mut steps = self.spare.pop().unwrap_or_default();
-        steps.push(step);
-        let room = Room::Wait(self.patience);
-        let brought = self.bring(stream, &mut steps);
-        let given = self.give(stream, &mut steps, room);
-        match (&given, brought) {
-            (Ok(fence), Some(brought)) => self.was_given(brought, fence),
-            (Err(_), Some(brought)) => self.was_refused(brought, &mut steps),
-            (_, None) => {}
-        }
-        self.use_again(steps);
-        given.inspect_err(|why| self.dump_refusal(why))
-    }
-
-    /// Gives `steps` to a lane of the stream, or parks them. On success they are used up.
-    fn give(
-        &mut self,
-        stream: StreamId,
-        steps: &mut Vec<StepOf<D>>,
-        room: Room,
-    ) -> Result<Fence, Refusal> {
-        let stream = stream.in_session(self.id)?;
-        self.room_by = None;
-        if self.callbacks.are_many() {
-            self.call_back();
-        }
-        if !self.kept.is_empty() && matches!(room, Room::Wait(_)) {
-            self.recover_first(stream);
-        }
-        let at = self.streams[stream].queue;
-        let QueueState { lanes, turn, .. } = &self.queues[at];
-        // Of a queue with several lanes none is of use without the others.
-        if let Some(why) = lanes.iter().find_map(|&lane| self.lanes[lane].given_up.as_ref()) {
-            return Err(Refusal::Abandoned(Arc::clone(why)));
-        }
-        let (lane, count) = (lanes[*turn], lanes.len());
-        let fence = if self.parked.is_empty() && !self.is_held(steps) {
-            self.place(lane, steps, &[], room)?
-        } else {
-            self.park(stream, lane, steps, room)?
-        };
-        // What was refused has had no turn.
-        self.queues[at].turn = (self.queues[at].turn + 1) % count;
-        Ok(fence)
-    }
-
-    /// What a stream was given before and failed is recovered before it is given more.
-    #[cold]
-    fn recover_first(&mut self, stream: usize) {
-        let lanes = &self.queues[self.streams[stream].queue].lanes;
-        if lanes.iter().any(|&lane| self.will_recover(lane)) {
-            let (site, by) = (self.site, Deadline::of(self.patience));
-            self.room_by = Some(by);
-            self.settle_by(by);
-            self.site = site;
-        }
-    }
-
-    /// Keeps storage for the next batch. What callers bring in addition is not hoarded.
-    fn use_again(&mut self, mut steps: Vec<StepOf<D>>) {
-        if self.spare.len() < SPARE_MOST {
-            steps.clear();
-            self.spare.push(steps);
-        }
     }
 
     fn axis(lane: usize) -> Axis {
