@@ -9,8 +9,8 @@ use std::{
 use pontoon_hal::Device;
 
 use super::{
-    Chain, Held, Link, Next, Pending, Reason, Refusal, Session, Site, Standing, WaitFailure,
-    json::Json,
+    Chain, Held, Link, MissingEdge, Next, Pending, Reason, Refusal, Session, Site, Standing,
+    WaitFailure, json::Json,
 };
 use crate::FenceError;
 
@@ -43,6 +43,8 @@ struct Occasion<'o> {
     chain: Option<Arc<Chain>>,
     /// Of a deadlock.
     circle: &'o [String],
+    /// What a refused command lacks.
+    missing: Option<&'o MissingEdge>,
 }
 
 impl Occasion<'_> {
@@ -61,7 +63,7 @@ impl<D: Device> Session<'_, D> {
         }
         let about = FenceError { chain: None, ..failed.clone() }.to_string();
         let chain = failed.chain.clone();
-        self.dump(&Occasion { event: "expired", about, chain, circle: &[] });
+        self.dump(&Occasion { event: "expired", about, chain, circle: &[], missing: None });
     }
 
     /// A wait for what was parked failed; what expired inside was told there, unless it was another
@@ -70,7 +72,13 @@ impl<D: Device> Session<'_, D> {
         match failed {
             WaitFailure::Deadlock(deadlock) if self.aids.dump.is_some() => {
                 let (about, circle) = (deadlock.to_string(), &deadlock.path[..]);
-                self.dump(&Occasion { event: "deadlock", about, chain: None, circle });
+                self.dump(&Occasion {
+                    event: "deadlock",
+                    about,
+                    chain: None,
+                    circle,
+                    missing: None,
+                });
             }
             WaitFailure::Fence(error) if error.chain.is_none() => self.dump_expired(error),
             _ => {}
@@ -87,7 +95,11 @@ impl<D: Device> Session<'_, D> {
             Refusal::Missing(edge) => ("missing", self.chain_to(&edge.earlier), &[][..]),
             _ => return,
         };
-        self.dump(&Occasion { event, about: why.to_string(), chain, circle });
+        let missing = match why {
+            Refusal::Missing(edge) => Some(edge),
+            _ => None,
+        };
+        self.dump(&Occasion { event, about: why.to_string(), chain, circle, missing });
     }
 
     /// From all that a command's queue was given to its root.
@@ -157,7 +169,7 @@ fn one_line(text: &str) -> String {
 }
 
 fn in_json(pending: &Pending, occasion: &Occasion<'_>) -> String {
-    let Occasion { event, about, chain, circle } = occasion;
+    let Occasion { event, about, chain, circle, .. } = occasion;
     let links = chain.iter().flat_map(|chain| &chain.links);
     let told = [
         ("event", (*event).into()),
@@ -292,8 +304,15 @@ fn in_dot(pending: &Pending, occasion: Option<&Occasion<'_>>) -> String {
     if let Some(first) = occasion.and_then(|it| it.chain.as_ref()?.links.first()) {
         let named = |it: &Standing| it.device == first.device && it.queue == first.queue;
         if let Some(at) = pending.queues.iter().position(named) {
-            let _ = writeln!(dot, "  host [shape=plaintext];");
-            let _ = writeln!(dot, "  host -> q{at} [label=\"{}\"];", first.wanted);
+            let (who, style, label) = match occasion.and_then(|it| it.missing) {
+                Some(edge) => {
+                    let label = format!("missing: a wait for {}", edge.earlier.label);
+                    (edge.later.to_string(), "color=red, style=dashed, ", label)
+                }
+                None => ("host".to_string(), "", first.wanted.to_string()),
+            };
+            let _ = writeln!(dot, "  asked [shape=plaintext, label={}];", quoted(&who));
+            let _ = writeln!(dot, "  asked -> q{at} [{style}label={}];", quoted(&label));
         }
     }
     dot.push_str("}\n");
