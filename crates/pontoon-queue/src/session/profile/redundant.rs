@@ -62,6 +62,9 @@ pub(in crate::session) struct Redundant {
     untold: u64,
     /// Of each lane, how many events of each axis it waited for.
     waited: Vec<Vec<u64>>,
+    /// Of each lane and axis, the last label that was noted and its place in `edges`: what is given again
+    /// and again is counted there, without another proof.
+    noted: Vec<Vec<Option<(Option<&'static str>, usize)>>>,
 }
 
 #[derive(Debug)]
@@ -105,18 +108,49 @@ impl Redundant {
         axes.map(|(&count, axis)| (Axis(axis), count))
     }
 
+    /// Counts a wait that was noted before with that label; whether it was.
+    fn count_again(&mut self, lane: usize, axis: Axis, label: Option<&'static str>) -> bool {
+        let noted = self.noted.get(lane).and_then(|of_lane| *of_lane.get(axis.0 as usize)?);
+        match noted.filter(|&(known, _)| known == label) {
+            Some((_, at)) => {
+                self.edges[at].count += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
     fn note(&mut self, what: What) {
         let known = self.edges.iter().position(|entry| entry.what == what);
-        match known {
-            Some(at) => self.edges[at].count += 1,
-            None if self.edges.len() < MOST => self.edges.push(Entry { what, count: 1 }),
-            None => self.untold += 1,
+        let at = match known {
+            Some(at) => {
+                self.edges[at].count += 1;
+                at
+            }
+            None if self.edges.len() < MOST => {
+                self.edges.push(Entry { what, count: 1 });
+                self.edges.len() - 1
+            }
+            None => {
+                self.untold += 1;
+                return;
+            }
+        };
+        let What { lane, axis, label, .. } = what;
+        if self.noted.len() <= lane {
+            self.noted.resize_with(lane + 1, Vec::new);
         }
+        let (noted, axis) = (&mut self.noted[lane], axis.0 as usize);
+        if noted.len() <= axis {
+            noted.resize(axis + 1, None);
+        }
+        noted[axis] = Some((label, at));
     }
 
     pub(super) fn clear(&mut self) {
         self.edges.clear();
         self.untold = 0;
+        self.noted.iter_mut().for_each(Vec::clear);
     }
 }
 
@@ -130,6 +164,10 @@ impl<D: Device> Session<'_, D> {
         axis: Axis,
         count: u64,
     ) {
+        let label = self.label_of(axis, count);
+        if self.profiler.redundant.count_again(lane, axis, label) {
+            return;
+        }
         let why = if axis == Self::axis(lane) {
             Why::Order
         } else if axis == HOST || self.tracker.host_knows(axis) >= count {
@@ -144,7 +182,6 @@ impl<D: Device> Session<'_, D> {
                 None => Why::Host,
             }
         };
-        let label = self.label_of(axis, count);
         self.profiler.redundant.note(What { lane, axis, label, why });
     }
 
