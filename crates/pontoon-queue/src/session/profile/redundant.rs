@@ -64,8 +64,10 @@ pub(in crate::session) struct Redundant {
     waited: Vec<Vec<u64>>,
     /// Of each lane and axis, the last label that was noted and its place in `edges`: what is given again
     /// and again is counted there, without another proof.
-    noted: Vec<Vec<Option<(Option<&'static str>, usize)>>>,
+    noted: Vec<Vec<Option<Noted>>>,
 }
+
+type Noted = (Option<&'static str>, usize);
 
 #[derive(Debug)]
 struct Entry {
