@@ -202,7 +202,7 @@ fn a_file_that_is_no_scenario_is_refused_with_its_place() {
         assert_eq!(output.status.code(), Some(2), "{wrong}");
         assert!(output.stdout.is_empty(), "{wrong}");
         let errors = String::from_utf8(output.stderr).expect("UTF-8");
-        let expected = format!("{}: {said}", file.display());
+        let expected = format!("error: {}: {said}", file.display());
         assert!(errors.starts_with(&expected), "{wrong}:\n {errors} is not\n {expected}");
         assert_eq!(errors.lines().count(), 1, "{errors}");
     }
