@@ -209,7 +209,11 @@ impl<D: Device> Session<'_, D> {
                 }
             }
             Step::Wait(_) | Step::Collective(_) => {}
-            Step::Barrier(Barrier::Streams(_)) => self.barred = self.tracker.events(axis),
+            Step::Barrier(Barrier::Streams(ref streams)) => {
+                if self.names_queue_of(streams, lane) {
+                    self.barred = self.tracker.events(axis);
+                }
+            }
             Step::Barrier(Barrier::Device) => {
                 let device = self.lanes[lane].device_at;
                 self.devices[device].barrier = Some((axis, self.tracker.events(axis)));

@@ -176,6 +176,12 @@ impl<D: Device> Session<'_, D> {
         }
     }
 
+    /// Whether one of `streams` is over the queue that a lane is of.
+    pub(super) fn names_queue_of(&self, streams: &[StreamId], lane: usize) -> bool {
+        let own = self.queue_of[lane];
+        streams.iter().any(|stream| self.streams[stream.index as usize].queue == own)
+    }
+
     /// The lanes of a queue no longer owe what failed or never will be.
     pub(super) fn forgive_owed(&mut self, queue: usize) {
         let mut owed = std::mem::take(&mut self.queues[queue].owed);

@@ -190,3 +190,26 @@ fn a_stream_that_is_opened_again_owes_nothing_that_failed() {
     read_on_each(&mut session, stream, &buffer).unwrap();
     session.drain(stream, patience()).unwrap();
 }
+
+/// A barrier for another queue says nothing of what precedes it in its own.
+#[test]
+fn only_a_barrier_that_names_its_own_queue_orders_what_precedes_it_across_lanes() {
+    let device = device(0);
+    for (second, is_ordered) in [(1, false), (0, true)] {
+        let mut session = Session::check().with_patience(patience());
+        let completion = Completion::Launch { lanes: 2 };
+        let spec = QueueSpec { completion, ..QueueSpec::new(Kind::Compute) };
+        let queue = session.queue(&device, spec, "wide").unwrap();
+        let streams =
+            [session.stream_over(queue, "wide").unwrap(), compute(&mut session, &device, "b")];
+        let buffer = numbers(&device, 4);
+        let mut batch = session.batch();
+        batch.barrier(Barrier::Streams(vec![streams[0]]));
+        batch.launch("write", &add(), [buffer.write(..)], [1]);
+        batch.barrier(Barrier::Streams(vec![streams[second]]));
+        session.submit(streams[0], batch.seal().unwrap()).unwrap();
+        let read = session.launch(streams[0], "read", &Kernel::new(|_| {}), [buffer.read(..)], []);
+        assert_eq!(read.is_ok(), is_ordered, "{read:?}");
+        session.drain(streams[0], patience()).unwrap();
+    }
+}
