@@ -343,3 +343,23 @@ fn a_parked_batch_is_told_by_where_it_was_submitted() {
         assert!(text.contains("given_up.rs"), "{text}");
     }
 }
+
+#[test]
+fn a_drain_does_not_pass_over_what_was_given_up() {
+    let device = device(64);
+    let mut session = Cpu::check().with_patience(patience());
+    let [stream] = streams(&mut session, &device);
+    let semaphore = session.semaphore("s");
+    submit(&mut session, stream, |batch| batch.launch("before", &nothing(), [], [])).unwrap();
+    submit(&mut session, stream, |batch| {
+        batch.wait_semaphore(semaphore, 1).launch("never", &nothing(), [], [])
+    })
+    .unwrap();
+    session.close(semaphore).unwrap();
+    for _ in 0..2 {
+        let failed = session.drain(stream, patience()).unwrap_err().to_string();
+        assert!(failed.contains("semaphore s got to 0"), "{failed}");
+    }
+    session.reopen(stream).unwrap();
+    session.drain(stream, patience()).unwrap();
+}

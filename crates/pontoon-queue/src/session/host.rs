@@ -312,6 +312,10 @@ impl<D: Device> Session<'_, D> {
             let all = self.fence_of(lane);
             let all = self.kept_at(&all).unwrap_or(all);
             let _ = self.wait(&all, patience)?;
+            // What it was given before is over, and what it was given then will never be.
+            if let Some(why) = &self.lanes[lane].given_up {
+                return Err(WaitFailure::Abandoned(Arc::clone(why)));
+            }
         }
         Ok(())
     }
