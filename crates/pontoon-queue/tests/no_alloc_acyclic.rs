@@ -1,47 +1,12 @@
 //! In steady state a node, its waits and its removal allocate nothing, whatever the ranks.
-#![allow(unsafe_code)] // An allocator that counts is one.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    collections::VecDeque,
-};
+mod counting;
+
+use std::collections::VecDeque;
 
 use pontoon_queue::Acyclic;
 
-struct Counting;
-
-thread_local! {
-    /// Allocations of this thread.
-    static OWN: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    let _ = OWN.try_with(|own| own.set(own.get() + 1));
-}
-
-// SAFETY: it is the system's allocator, asked for what was asked for.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as in `alloc`.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        count();
-        // SAFETY: as in `alloc`.
-        unsafe { System.realloc(memory, layout, bytes) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use counting::allocations;
 
 #[test]
 fn ordering_allocates_nothing() {
@@ -52,7 +17,7 @@ fn ordering_allocates_nothing() {
     let (mut before, mut searches) = (0, 0);
     for round in 0..20_000 {
         if round == 10_000 {
-            (before, searches) = (OWN.with(Cell::get), 0);
+            (before, searches) = (allocations(), 0);
         }
         let (free, bound) = (graph.add(), graph.add());
         // With the ranks, and twice.
@@ -68,7 +33,7 @@ fn ordering_allocates_nothing() {
             graph.remove(nodes.pop_front().expect("a live node"));
         }
     }
-    let allocations = OWN.with(Cell::get) - before;
+    let allocations = allocations() - before;
     assert_eq!(searches, 10_000, "each round searches");
     assert_eq!(allocations, 0, "allocations in 10,000 rounds");
 }

@@ -1,60 +1,25 @@
 //! What is kept of a buffer's bytes, and a clock, allocate nothing once they have met all that comes.
-#![allow(unsafe_code)] // An allocator that counts is one.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    hint::black_box,
-};
+mod counting;
+
+use std::hint::black_box;
 
 use pontoon_queue::{Axis, Clock, Intervals};
 
-struct Counting;
-
-thread_local! {
-    /// Allocations of this thread, so that tests that run at once do not count each other's.
-    static OWN: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    let _ = OWN.try_with(|own| own.set(own.get() + 1));
-}
-
-// SAFETY: it is the system's allocator, asked for what was asked for.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as in `alloc`.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        count();
-        // SAFETY: as in `alloc`.
-        unsafe { System.realloc(memory, layout, bytes) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use counting::allocations;
 
 /// How much `work` allocates in rounds 100 to 1000.
 fn once_warm(mut work: impl FnMut(u64)) -> u64 {
-    let mut before = OWN.get();
+    let mut before = allocations();
     drop(black_box(Box::new(0)));
-    assert_eq!(OWN.get(), before + 1, "the allocator does not count");
+    assert_eq!(allocations(), before + 1, "the allocator does not count");
     for round in 0..1000 {
         if round == 100 {
-            before = OWN.get();
+            before = allocations();
         }
         work(round);
     }
-    OWN.get() - before
+    allocations() - before
 }
 
 /// Each round writes every part, overlapped by others, sets all bytes alike, and looks at some:

@@ -1,50 +1,15 @@
 //! In steady state a submission allocates nothing, whoever sees to the edges.
-#![allow(unsafe_code)] // An allocator that counts is one.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    time::Duration,
-};
+mod counting;
+
+use std::time::Duration;
 
 use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
 use pontoon_hal::Engine;
 use pontoon_queue::{Buffer, Edges, EventId, Fence, Patience, SemaphoreId, Session, StreamId};
 use pontoon_signal::{Bound, Rank};
 
-struct Counting;
-
-thread_local! {
-    /// Allocations of this thread.
-    static OWN: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    let _ = OWN.try_with(|own| own.set(own.get() + 1));
-}
-
-// SAFETY: it is the system's allocator, asked for what was asked for.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as in `alloc`.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        count();
-        // SAFETY: as in `alloc`.
-        unsafe { System.realloc(memory, layout, bytes) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use counting::allocations;
 
 /// One command in steady state: given at once, or in a batch.
 struct Driver<'d> {
@@ -114,11 +79,11 @@ fn steady(edges: Edges, batched: bool, parked: bool) -> u64 {
         Driver { session, streams, nothing: Kernel::new(|_| {}), batched, event, heard, round: 0 };
     let given = edges != Edges::Auto;
     let mut read = None;
-    let mut before = OWN.with(Cell::get);
+    let mut before = allocations();
     let mut least = u64::MAX;
     for round in 0..WINDOWS * WINDOW {
         if round % WINDOW == 0 && round > 0 {
-            let now = OWN.with(Cell::get);
+            let now = allocations();
             least = least.min(now - before);
             before = now;
             if least == 0 {

@@ -1,41 +1,14 @@
 //! What keeping batches costs: nothing for those that ask for nothing, and no growth for the others.
 
+mod counting;
+
 use pontoon_cpu::{CpuDevice, CpuSpec, Kernel, Region};
 use pontoon_hal::{Engine, Memory};
 use pontoon_queue::{Buffer, OnFailure, Patience, Session, StreamId};
 use pontoon_signal::{Bound, Rank};
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    time::Duration,
-};
+use std::time::Duration;
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-    /// Bytes allocated and not freed.
-    static HELD: Cell<i64> = const { Cell::new(0) };
-}
-
-// SAFETY: all of it is the system allocator's doing; the count changes nothing of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        HELD.with(|held| held.set(held.get() + layout.size() as i64));
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.with(|held| held.set(held.get() - layout.size() as i64));
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
+use counting::{allocations, held};
 
 /// Submits a batch with that policy and waits for it.
 fn cycle(
@@ -61,9 +34,9 @@ fn a_steady_state_neither_allocates_nor_grows() {
     let kernel = Kernel::new(|kernel| kernel.write::<u32>(0).fill(1));
     let what = (&kernel, &buffer);
     (0..2000).for_each(|_| cycle(&mut session, stream, what, OnFailure::Error));
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     (0..500).for_each(|_| cycle(&mut session, stream, what, OnFailure::Error));
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(allocations() - before, 0);
 
     let rollback = || OnFailure::Rollback(vec![buffer.write(0..8)]);
     let kept = |session: &mut Session<'_, _>| {
@@ -83,8 +56,8 @@ fn a_steady_state_neither_allocates_nor_grows() {
         (0..100).for_each(|_| silent(session));
     };
     some(&mut session);
-    let (first, held) = (region(), HELD.get());
+    let (first, before) = (region(), held());
     (0..5).for_each(|_| some(&mut session));
-    assert_eq!(HELD.get() - held, 0, "it grows");
+    assert_eq!(held() - before, 0, "it grows");
     assert_eq!(region() - first, 1, "snapshots are allocated anew");
 }

@@ -1,39 +1,12 @@
 //! What a fence pool allocates: nothing once it has grown, and no more for what fails.
 
+mod counting;
+
 use pontoon_queue::{FencePool, PoolSpec};
 use pontoon_signal::{Bound, Host, Nanos, Os, Rank};
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    time::Duration,
-};
+use std::time::Duration;
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-    /// Bytes allocated and not freed.
-    static HELD: Cell<i64> = const { Cell::new(0) };
-}
-
-// SAFETY: all of it is the system allocator's doing; the count changes nothing of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        HELD.with(|held| held.set(held.get() + layout.size() as i64));
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.with(|held| held.set(held.get() - layout.size() as i64));
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
+use counting::{allocations, held};
 
 /// Thirty fences at a time, of two labels.
 fn cycle(pool: &mut FencePool) {
@@ -52,12 +25,12 @@ fn cycle(pool: &mut FencePool) {
 fn a_pool_that_has_grown_allocates_nothing() {
     let mut pool = FencePool::new(Rank(0), PoolSpec { lines: 4, ..PoolSpec::default() });
     cycle(&mut pool);
-    let before = ALLOCATIONS.with(Cell::get);
+    let before = allocations();
     assert!(before > 0, "the first cycle grows the pool");
     for _ in 0..100 {
         cycle(&mut pool);
     }
-    assert_eq!(ALLOCATIONS.with(Cell::get), before);
+    assert_eq!(allocations(), before);
     assert_eq!(pool.report().growths, 4);
 }
 
@@ -68,7 +41,7 @@ fn the_lines_of_fences_that_failed_are_let_go() {
         for _ in 0..times {
             drop(pool.create("work").unwrap());
         }
-        HELD.with(Cell::get)
+        held()
     };
     let before = fail(100);
     let after = fail(10_000);

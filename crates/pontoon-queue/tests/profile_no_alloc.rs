@@ -1,49 +1,15 @@
 //! Profiling an iteration allocates nothing once each queue and each redundant wait was seen.
-#![allow(unsafe_code)] // An allocator that counts is one.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    time::Duration,
-};
+mod counting;
+
+use std::time::Duration;
 
 use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
 use pontoon_hal::Engine;
 use pontoon_queue::{Buffer, Cause, Patience, Session};
 use pontoon_signal::Rank;
 
-struct Counting;
-
-thread_local! {
-    static OWN: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    let _ = OWN.try_with(|own| own.set(own.get() + 1));
-}
-
-// SAFETY: it is the system's allocator, asked for what was asked for.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as in `alloc`.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        count();
-        // SAFETY: as in `alloc`.
-        unsafe { System.realloc(memory, layout, bytes) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use counting::allocations;
 
 #[test]
 fn a_profiled_iteration_allocates_nothing() {
@@ -54,7 +20,7 @@ fn a_profiled_iteration_allocates_nothing() {
         .map(|at: usize| session.stream(&devices[at], Engine::Compute, ["a", "b"][at]).unwrap());
     let buffer = Buffer::<_, u32>::allocate(&devices[0], 8).unwrap();
     let kernel = Kernel::new(|_| {});
-    let own = || OWN.with(Cell::get);
+    let own = || allocations();
     session.begin_iteration();
     let (mut before, mut redundant) = (0, 0);
     let mut profiling = 0;

@@ -2,39 +2,16 @@
 //!
 //! In a process of its own: what one thread listens to, `tracing` may take to be wanted by others.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    time::Duration,
-};
+mod counting;
+
+use std::time::Duration;
 
 use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
 use pontoon_hal::Engine;
 use pontoon_queue::{Buffer, Patience, Session};
 use pontoon_signal::{Rank, Seq};
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: all of it is the system allocator's doing; the count changes nothing of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
+use counting::allocations;
 
 fn device(rank: u32) -> CpuDevice {
     let start = Seq::new(u64::MAX - 2);
@@ -61,7 +38,7 @@ fn without_a_listener_a_submission_allocates_nothing() {
         let _ = session.wait(&fence, patience()).unwrap();
     };
     (0..200).for_each(|_| turn());
-    let before = ALLOCATIONS.with(Cell::get);
+    let before = allocations();
     (0..200).for_each(|_| turn());
-    assert_eq!(ALLOCATIONS.with(Cell::get), before);
+    assert_eq!(allocations(), before);
 }
