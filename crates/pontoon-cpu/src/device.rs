@@ -10,7 +10,7 @@ use std::{
 use pontoon_hal::{
     AllocateError, Capabilities, Device, DeviceReport, Engine, OpenQueueError, RegionId,
 };
-use pontoon_signal::{Bound, Host, Load, Os, Rank, Seq, SystemError, WaitError};
+use pontoon_signal::{Block, Bound, Host, Load, Os, Rank, Seq, SystemError, WaitError};
 
 use crate::{
     kernel::Kernel,
@@ -61,6 +61,12 @@ pub struct CpuDevice {
 
 /// Regions of all devices, so that their ids are unique in the process.
 static REGIONS: Mutex<u64> = Mutex::new(0);
+
+fn next_region() -> RegionId {
+    let mut regions = lock(&REGIONS);
+    *regions += 1;
+    RegionId(*regions)
+}
 
 /// Why a device could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +168,33 @@ impl CpuDevice {
         self.shared.lose_queues();
     }
 
+    /// A region over `block`, as it is: memory that links reach too, such as part of a segment. Of
+    /// what others do there the device knows nothing; commands wait for the signals that say so.
+    ///
+    /// No bytes are of two regions at a time: they are this one's until its last handle is dropped.
+    /// The same memory mapped twice is not recognised.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocateError::Empty`]; [`AllocateError::Taken`] if some of the bytes are another region's.
+    pub fn region_over(&self, block: Block) -> Result<Region, AllocateError> {
+        let bytes = block.bytes();
+        if bytes == 0 {
+            return Err(AllocateError::Empty);
+        }
+        Region::over(next_region(), self.shared.rank, block, bytes)
+    }
+
+    /// A region that stands for `bytes` bytes of another rank: commands that send there declare that
+    /// they write it, and so come after whatever gave it free. Nothing is in it.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocateError`].
+    pub fn stand_in(&self, bytes: usize) -> Result<Region, AllocateError> {
+        Region::stand_in(next_region(), self.shared.rank, bytes)
+    }
+
     /// How long at least one command was running since the device was opened.
     pub fn busy(&self) -> Duration {
         self.shared.metered().0.as_duration()
@@ -213,11 +246,7 @@ impl Device for CpuDevice {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Region, AllocateError> {
-        let mut regions = lock(&REGIONS);
-        *regions += 1;
-        let id = RegionId(*regions);
-        drop(regions);
-        Region::allocate(id, self.shared.rank, bytes)
+        Region::allocate(next_region(), self.shared.rank, bytes)
     }
 
     fn open_queue(&self, engine: Engine, label: &str) -> Result<CpuQueue, OpenQueueError> {
@@ -259,7 +288,8 @@ impl Drop for CpuDevice {
 #[cfg(test)]
 mod tests {
     use super::{CpuDevice, CpuSpec, DEPTH_MAX, OpenDeviceError, UNITS_MAX};
-    use pontoon_signal::Rank;
+    use pontoon_hal::{AllocateError, Device, Memory};
+    use pontoon_signal::{Block, Rank};
 
     fn refused(units: u32, depth: u32) -> String {
         let spec = CpuSpec { units, depth, ..CpuSpec::default() };
@@ -276,6 +306,29 @@ mod tests {
         assert_eq!(refused(0, 1), "a CPU device needs at least one unit");
         let deepest = CpuSpec { units: 1, depth: DEPTH_MAX, ..CpuSpec::default() };
         assert!(CpuDevice::open(Rank(0), deepest).is_ok());
+    }
+
+    #[test]
+    fn no_bytes_are_of_two_regions_at_a_time() {
+        let devices = [0, 1].map(|rank| CpuDevice::open(Rank(rank), CpuSpec::default()).unwrap());
+        let block = Block::private("block", 4096).unwrap();
+        let part = |range| block.part(range).unwrap();
+        let first = devices[0].region_over(part(0..2048)).unwrap();
+        let taken = AllocateError::Taken { by: first.id() };
+        for (device, range) in [(0, 0..2048), (1, 0..4096), (1, 2047..2049)] {
+            let refused = devices[device].region_over(part(range.clone())).unwrap_err();
+            assert_eq!(refused, taken, "{range:?}");
+        }
+        let second = devices[1].region_over(part(2048..4096)).unwrap();
+        let handle = first.clone();
+        drop(first);
+        assert!(devices[1].region_over(part(0..1)).is_err(), "a handle is left");
+        drop((handle, second));
+        devices[1].region_over(block).unwrap();
+        // What the device allocated itself can be reached by its block, too.
+        let own = devices[0].allocate(100).unwrap();
+        let refused = devices[0].region_over(own.block().clone()).unwrap_err();
+        assert_eq!(refused, AllocateError::Taken { by: own.id() });
     }
 
     #[test]

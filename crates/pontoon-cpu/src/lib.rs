@@ -40,6 +40,7 @@ mod queue;
 mod rest;
 mod shared;
 mod spans;
+mod taken;
 mod unit;
 mod wait_log;
 

@@ -11,7 +11,9 @@ use std::{
 use pontoon_hal::{
     Access, AllocateError, Hazard, HostAccessError, Memory, Mode, RegionId, overlap,
 };
-use pontoon_signal::{Host, Nanos, Os, Rank, SharedMap};
+use pontoon_signal::{Block, Host, Nanos, Os, Rank};
+
+use crate::taken::Claim;
 
 /// A region of a CPU device: page-aligned shared memory, zeroed and touched.
 #[derive(Clone, Debug)]
@@ -19,11 +21,16 @@ pub struct Region {
     inner: Arc<Inner>,
 }
 
-/// Invariant R1: a slice over `map` exists only inside a `Borrow` of its bytes, and `borrows`
-/// never holds two that overlap unless both read. Invariant R2: `bytes <= map.bytes()`.
+/// Invariant R1: a slice over `block` is made only from a `Borrow` of its bytes that outlives it, and
+/// only when its bytes are asked for; `borrows` never holds two that overlap unless both read, and
+/// from one that writes one slice is made at a time. So bytes that a running kernel lends to a peer
+/// have no slice by its borrow alone: it has to be done with those it asked for. Invariant R2:
+/// `bytes <= block.bytes()`. Invariant R3: no bytes are of two regions at a time.
 #[derive(Debug)]
 struct Inner {
-    map: SharedMap,
+    /// Above the block: it goes before the memory does.
+    _claim: Claim,
+    block: Block,
     bytes: usize,
     id: RegionId,
     device: Rank,
@@ -64,29 +71,57 @@ impl Region {
             return Err(AllocateError::Empty);
         }
         refuse_beyond_memory(bytes)?;
-        let map = SharedMap::private("pontoon-region", bytes)
-            .map_err(|error| AllocateError::System { bytes, call: error.call, code: error.code })?;
-        let borrows = Mutex::new(Borrows { next: 0, held: Vec::with_capacity(32) });
-        let region = Self { inner: Arc::new(Inner { map, bytes, id, device, borrows }) };
+        let region = Self::over(id, device, private(bytes)?, bytes)?;
         region.touch();
         Ok(region)
+    }
+
+    /// A region that stands for memory which is not here: what is done to it takes its place in the
+    /// order of things, and nothing is in it. It takes no memory until somebody writes there.
+    pub(crate) fn stand_in(
+        id: RegionId,
+        device: Rank,
+        bytes: usize,
+    ) -> Result<Self, AllocateError> {
+        if bytes == 0 {
+            return Err(AllocateError::Empty);
+        }
+        Self::over(id, device, private(bytes)?, bytes)
+    }
+
+    /// A region over memory that others may reach as well, but no other region (R3).
+    pub(crate) fn over(
+        id: RegionId,
+        device: Rank,
+        block: Block,
+        bytes: usize,
+    ) -> Result<Self, AllocateError> {
+        let _claim = Claim::of(&block, id)?;
+        let borrows = Mutex::new(Borrows { next: 0, held: Vec::with_capacity(32) });
+        Ok(Self { inner: Arc::new(Inner { _claim, block, bytes, id, device, borrows }) })
+    }
+
+    /// Its memory, for links: to be registered, read and written from elsewhere. That goes past the
+    /// borrows; what keeps it and the commands apart is what they wait for.
+    pub fn block(&self) -> &Block {
+        &self.inner.block
     }
 
     /// What the first touch of a page of fresh memory costs.
     pub(crate) fn first_touch_cost(bytes: usize) -> Result<Nanos, AllocateError> {
         let start = Os.now();
         let region = Self::allocate(RegionId(0), Rank(0), bytes)?;
-        let pages = region.inner.map.bytes() / rustix::param::page_size();
+        let pages = region.inner.block.bytes() / rustix::param::page_size();
         Ok(Nanos(Os.now().since(start).0 / pages as u64))
     }
 
     /// Touches every page, so that no kernel pays for the first touch.
     fn touch(&self) {
         let page = rustix::param::page_size();
-        for offset in (0..self.inner.map.bytes()).step_by(page) {
-            // SAFETY: the offset is within the map (S1). Called before the region is handed out,
+        for offset in (0..self.inner.block.bytes()).step_by(page) {
+            // SAFETY: the offset is within the block (B1). Called before the region is handed out,
             // so nobody else reads or writes here.
-            let byte = unsafe { self.inner.map.base().add(offset) };
+            let byte = unsafe { self.inner.block.base().add(offset) };
             // SAFETY: as above; a byte of our own mapping.
             unsafe { ptr::write_volatile(byte.as_ptr(), 0) };
         }
@@ -134,6 +169,14 @@ impl Region {
     }
 }
 
+fn private(bytes: usize) -> Result<Block, AllocateError> {
+    Block::private("pontoon-region", bytes).map_err(|error| AllocateError::System {
+        bytes,
+        call: error.call,
+        code: error.code,
+    })
+}
+
 /// From here on a region's size is held against the memory there is: below, the answer would be
 /// dearer than the region and no better than chance.
 const LARGE: usize = 16 << 20;
@@ -165,6 +208,12 @@ fn available(meminfo: &str) -> Option<u64> {
 }
 
 impl Inner {
+    /// The first byte of a range within the region.
+    fn first(&self, range: &Range<usize>) -> *mut u8 {
+        // SAFETY: the range is within the region, hence within the block (R2).
+        unsafe { self.block.base().add(range.start) }.as_ptr()
+    }
+
     /// A holder that panicked has given its borrow back by then, so the list is sound.
     fn lock(&self) -> MutexGuard<'_, Borrows> {
         self.borrows.lock().unwrap_or_else(PoisonError::into_inner)
@@ -217,8 +266,9 @@ impl<'r> Borrow<'r> {
         access.memory.borrow(access.range.clone(), access.mode, holder)
     }
 
-    pub(crate) fn mode(&self) -> Mode {
-        self.mode
+    /// Its bytes, with no slice of them yet. The borrow can give none until this is gone.
+    pub(crate) fn part(&mut self) -> Part<'_> {
+        Part { region: self.region, range: self.range.clone(), mode: self.mode }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -240,8 +290,71 @@ impl<'r> Borrow<'r> {
     }
 
     fn first(&self) -> *mut u8 {
-        // SAFETY: the range is within the region, hence within the map (R2).
-        unsafe { self.region.map.base().add(self.range.start) }.as_ptr()
+        self.region.first(&self.range)
+    }
+}
+
+/// The bytes of a borrow that is held for `'a`, for whoever asks for a slice of them.
+#[derive(Debug)]
+pub(crate) struct Part<'a> {
+    region: &'a Inner,
+    range: Range<usize>,
+    mode: Mode,
+}
+
+impl<'a> Part<'a> {
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// # Panics
+    ///
+    /// If the borrow writes: then the slice could be one of several.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        assert_eq!(self.mode, Mode::Read, "a slice of what is written is the only one");
+        let first = self.region.first(&self.range);
+        // SAFETY: R1, R2: the bytes are mapped and initialised, and the borrow reads and is held,
+        // mutably borrowed, for `'a`: nobody writes them until then.
+        unsafe { slice::from_raw_parts(first, self.range.len()) }
+    }
+
+    /// The bytes `range` of it, from its own first byte on; `None` if they are not within it.
+    fn piece(&self, range: Range<usize>) -> Option<Range<usize>> {
+        let within = range.start <= range.end && range.end <= self.range.len();
+        within.then(|| self.range.start + range.start..self.range.start + range.end)
+    }
+
+    /// As [`bytes`](Self::bytes), of a piece of it; `None` if it has no such piece.
+    ///
+    /// # Panics
+    ///
+    /// As [`bytes`](Self::bytes).
+    pub(crate) fn piece_bytes(&self, range: Range<usize>) -> Option<&'a [u8]> {
+        let range = self.piece(range)?;
+        Some(Part { region: self.region, range, mode: self.mode }.bytes())
+    }
+
+    /// A piece of it, until this is used again; `None` if it has no such piece.
+    ///
+    /// # Panics
+    ///
+    /// If the borrow only reads.
+    pub(crate) fn piece_bytes_mut(&mut self, range: Range<usize>) -> Option<&mut [u8]> {
+        let range = self.piece(range)?;
+        // For as long as `self` is borrowed: with that the only way to a second slice is closed.
+        Some(Part { region: self.region, range, mode: self.mode }.into_bytes_mut())
+    }
+
+    /// # Panics
+    ///
+    /// If the borrow only reads.
+    pub(crate) fn into_bytes_mut(self) -> &'a mut [u8] {
+        assert_eq!(self.mode, Mode::Write, "a read borrow cannot write");
+        let first = self.region.first(&self.range);
+        // SAFETY: R1, R2: the bytes are mapped and initialised, and the borrow writes and is held,
+        // mutably borrowed, for `'a`: nobody else reaches them, and with the part goes the only way
+        // to a second slice.
+        unsafe { slice::from_raw_parts_mut(first, self.range.len()) }
     }
 }
 

@@ -182,7 +182,7 @@ fn views_that_were_not_declared_so_are_faults() {
     let region = device.allocate(64).unwrap();
     let read = |range| vec![Access::read(&region, range)];
     let write = |range| vec![Access::write(&region, range)];
-    let cases: [(Kernel, Vec<Access<Region>>, &str); 9] = [
+    let cases: [(Kernel, Vec<Access<Region>>, &str); 15] = [
         (
             Kernel::new(|c| assert!(c.read::<u32>(1).is_empty())),
             read(0..4),
@@ -219,6 +219,31 @@ fn views_that_were_not_declared_so_are_faults() {
         ),
         (Kernel::new(|c| c.write::<u16>(0).fill(1)), write(1..5), "does not hold such elements"),
         (Kernel::new(|c| assert_eq!(c.argument(1), 0)), read(0..4), "argument 1 was not given"),
+        (
+            Kernel::new(|c| assert!(c.read_part::<u32>(0, 0..1).is_empty())),
+            write(0..4),
+            "access 0 was declared for writing",
+        ),
+        (
+            Kernel::new(|c| assert!(c.read_part::<u32>(0, 1..3).is_empty())),
+            read(0..8),
+            "access 0 has no elements 1..3",
+        ),
+        (
+            Kernel::new(|c| assert!(c.read_part::<u32>(0, usize::MAX - 1..usize::MAX).is_empty())),
+            read(0..8),
+            "access 0 has no elements",
+        ),
+        (Kernel::new(|c| c.write_part::<u32>(0, 0..1).fill(1)), read(0..4), "declared for reading"),
+        (Kernel::new(|c| c.write_part::<u32>(0, 0..3).fill(1)), write(0..8), "no elements 0..3"),
+        (
+            Kernel::new(|c| {
+                c.write::<u32>(0).fill(1);
+                c.write_part::<u32>(0, 0..1).fill(2);
+            }),
+            write(0..4),
+            "access 0 was taken before",
+        ),
     ];
     for (kernel, accesses, message) in cases {
         let mut queue = device.open_queue(Engine::Compute, "views").unwrap();
@@ -227,6 +252,29 @@ fn views_that_were_not_declared_so_are_faults() {
         assert!(fault.to_string().contains(message), "{fault} does not say: {message}");
         region.host_write(0, &[0; 64]).expect("a fault gives the bytes back");
     }
+}
+
+#[test]
+fn parts_of_views_are_those_and_no_more() {
+    let device = device(1, 1, 8);
+    let region = device.allocate(64).unwrap();
+    let mut queue = device.open_queue(Engine::Compute, "views").unwrap();
+    let kernel = Kernel::new(|context| {
+        context.write_part::<u32>(0, 1..3).fill(7);
+        context.write_part::<u32>(0, 2..4).fill(9);
+        assert_eq!(context.write_part::<u32>(0, 0..5), [0, 7, 9, 9, 0]);
+        assert!(context.write_part::<u32>(0, 3..3).is_empty());
+        // Whole, after its parts.
+        assert_eq!(context.write::<u32>(0).len(), 14);
+    });
+    let done = submit(&mut queue, launch("parts", &kernel, &[Access::write(&region, 8..64)], &[]));
+    reached(queue.completions(), done);
+    let look = Kernel::new(|context| {
+        assert_eq!(context.read_part::<u32>(0, 3..6), [7, 9, 9]);
+        assert_eq!(context.read_part::<u32>(0, 15..16), [0]);
+    });
+    let done = submit(&mut queue, launch("look", &look, &[Access::read(&region, 0..64)], &[]));
+    reached(queue.completions(), done);
 }
 
 #[test]

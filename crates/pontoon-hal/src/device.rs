@@ -4,7 +4,7 @@ use core::fmt;
 
 use pontoon_signal::{Bound, Nanos, Rank, SystemError, WaitError};
 
-use crate::{Capabilities, Memory, Queue};
+use crate::{Capabilities, Memory, Queue, RegionId};
 
 /// A device.
 ///
@@ -113,6 +113,11 @@ pub enum AllocateError {
         /// Its errno.
         code: i32,
     },
+    /// The bytes are a region's already, or some of them are.
+    Taken {
+        /// The region.
+        by: RegionId,
+    },
 }
 
 impl fmt::Display for AllocateError {
@@ -128,6 +133,10 @@ impl fmt::Display for AllocateError {
                 let error = SystemError { call, code: *code };
                 write!(f, "no memory for a region of {bytes} bytes: {error}")
             }
+            Self::Taken { by } => write!(
+                f,
+                "some of the bytes are of {by} already: use that one, or drop all its handles first"
+            ),
         }
     }
 }

@@ -4,7 +4,8 @@
 //! clauses (D1, Q1, M1 …); [`conformance`] holds each backend to them.
 //!
 //! Read in this order: [`Device`], [`Queue`], [`Command`], [`Memory`], [`Fault`],
-//! [`Capabilities`].
+//! [`Capabilities`]; for what lies between ranks, [`link::Link`]; and for memory that is elsewhere,
+//! [`paging::Paging`].
 #![deny(unsafe_code)]
 
 mod capability;
@@ -12,7 +13,9 @@ mod command;
 pub mod conformance;
 mod device;
 mod fault;
+pub mod link;
 mod memory;
+pub mod paging;
 mod queue;
 mod times;
 mod wait;

@@ -28,6 +28,12 @@ impl<M: Memory, T: Pod> Buffer<M, T> {
         Ok(Self { memory: device.allocate(bytes)?, len, elements: PhantomData })
     }
 
+    /// `memory` as elements: as many as fit.
+    pub fn over(memory: M) -> Self {
+        let len = memory.bytes() / size_of::<T>().max(1);
+        Self { memory, len, elements: PhantomData }
+    }
+
     /// The number of elements.
     pub fn len(&self) -> usize {
         self.len

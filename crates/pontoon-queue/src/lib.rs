@@ -60,10 +60,10 @@ pub use pool::{
 };
 pub use recovery::{Obstacle, Recovery, ReopenError, Root};
 pub use session::{
-    Abandoned, Awaited, Cause, Chain, CollectiveId, Completed, Completion, Counts, Deadlock, Dump,
-    EdgeName, Edges, EventId, Figures, Foreign, FullSync, HIGH_SHARE, Held, HostError, Implied,
-    Iteration, Kind, Link, MissingEdge, Moment, Next, Pair, Pending, Profile, QueueId, QueueSpec,
-    Reason, RedundantEdge, Refusal, Refused, SemaphoreId, Session, Site, Standing, StreamId,
-    Timeline, Unrecorded, WaitFailure, Where,
+    Abandoned, Awaited, Cause, Chain, ChannelId, CollectiveId, Completed, Completion, Counts,
+    Deadlock, Dump, EdgeName, Edges, EventId, Figures, Foreign, FullSync, HIGH_SHARE, Held,
+    HostError, Implied, Iteration, Kind, Link, MissingEdge, Moment, Next, Pair, Pending, Profile,
+    QueueId, QueueSpec, Reason, RedundantEdge, Refusal, Refused, SemaphoreId, Session, Site,
+    Standing, StreamId, Timeline, Unrecorded, WaitFailure, Where,
 };
 pub use stream::{Stream, StreamError};

@@ -112,6 +112,9 @@ impl fmt::Display for Recovery {
         match self {
             Self::Retried { times: 1 } => f.write_str("it was submitted again once"),
             Self::Retried { times } => write!(f, "it was submitted again {times} times"),
+            Self::NotRetried { times: 1, why } => {
+                write!(f, "it was not submitted again after 1 time: {why}")
+            }
             Self::NotRetried { times, why } => {
                 write!(f, "it was not submitted again after {times} times: {why}")
             }

@@ -158,8 +158,9 @@ pub(crate) struct Budget<'h, H> {
     started: Option<Nanos>,
 }
 
-/// How many spinning polls go between two looks at the clock, which costs as much as ten polls.
-const POLLS_A_LOOK: u64 = 64;
+/// How many spinning polls go between two looks at the clock. A look costs as much as ten to fifty
+/// polls, and what arrives meanwhile waits for its end; so many polls take some 500 ns.
+const POLLS_A_LOOK: u64 = 512;
 /// The longest sleep between two polls: what a wake lost in a foreign publisher can cost.
 const LONGEST_SLEEP: Nanos = Nanos(20_000_000);
 

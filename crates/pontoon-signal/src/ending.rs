@@ -1,5 +1,7 @@
 //! Why a line will never grow again: the abort word.
 
+use core::fmt;
+
 use crate::Rank;
 
 /// Why a line ended. The first ending written to a line stays.
@@ -23,6 +25,18 @@ pub enum Ending {
         /// The link's own error code.
         code: i32,
     },
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Aborted { reason, by } => {
+                write!(f, "rank {by} gave up with reason {}", reason.get())
+            }
+            Self::PeerDead { rank } => write!(f, "rank {rank} is dead"),
+            Self::LinkFailed { code } => write!(f, "its link failed with code {code}"),
+        }
+    }
 }
 
 /// A caller's code for an abort, at most [`Reason::MAX`].

@@ -79,6 +79,16 @@ impl WaitError {
         }
     }
 
+    /// How the line ended; `None` for a time-out.
+    pub fn ending(&self) -> Option<Ending> {
+        match *self {
+            Self::Aborted { reason, by, .. } => Some(Ending::Aborted { reason, by }),
+            Self::PeerDead { rank, .. } => Some(Ending::PeerDead { rank }),
+            Self::LinkFailed { code, .. } => Some(Ending::LinkFailed { code }),
+            _ => None,
+        }
+    }
+
     /// Whether waiting again could help: only after a time-out.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut { .. })
@@ -103,7 +113,8 @@ impl fmt::Display for Found {
             }
             (None, Some(producer)) => {
                 let (times, pid) = (self.publishes, producer.pid);
-                write!(f, "published {times} times by pid {pid}, which notes no time")
+                let s = if times == 1 { "" } else { "s" };
+                write!(f, "published {times} time{s} by pid {pid}, which notes no time")
             }
             (_, None) => f.write_str("and nobody has claimed it"),
         }

@@ -346,7 +346,7 @@ fn sleep<'w, H: Host>(
     let mut count = 0;
     for index in round.open.iter() {
         let Wait { waiter, target } = member(index);
-        let park = &waiter.line.park;
+        let park = waiter.line.park();
         let seen = park.announce();
         if !matches!(waiter.poll(target), Poll::NotYet) {
             return;

@@ -24,7 +24,7 @@ pub(crate) struct Header {
 /// "pontoon" and a 1, as a little-endian number.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"pontoon1");
 /// Goes up with every change of the header or the line.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Size and shape of a signal table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,11 @@ impl TableShape {
     /// cost on the path of every signal.
     pub const fn traced(self, waits: u32) -> Self {
         Self { trace: waits, ..self }
+    }
+
+    /// Where every counter starts.
+    pub const fn start(self) -> Seq {
+        self.start
     }
 
     /// The number of lines; of a shape that [`table_bytes`] accepts.
@@ -204,8 +209,8 @@ mod tests {
         let mut header = TableShape::new(2, 3).header();
         header.version = 9;
         let error = header.check(1 << 20).unwrap_err();
-        assert_eq!(error, OpenError::Version { theirs: (9, 128), ours: (1, 128) });
-        assert!(error.to_string().contains("version 9") && error.to_string().contains("version 1"));
+        assert_eq!(error, OpenError::Version { theirs: (9, 128), ours: (2, 128) });
+        assert!(error.to_string().contains("version 9") && error.to_string().contains("version 2"));
     }
 
     #[test]

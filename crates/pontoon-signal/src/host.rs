@@ -14,6 +14,13 @@ pub trait Host: Clone + Send + Sync + 'static {
     /// The time. All users of one line must share the clock.
     fn now(&self) -> Nanos;
 
+    /// The time as of the last tick, some milliseconds ago at most: for notes that a look at the
+    /// clock would cost more than they are worth.
+    #[inline]
+    fn tick(&self) -> Nanos {
+        self.now()
+    }
+
     /// Stays on the core for about `time`, so that the next poll does not follow at once.
     fn pause(&self, time: Nanos);
 
@@ -43,6 +50,13 @@ impl Host for Os {
     #[inline]
     fn now(&self) -> Nanos {
         let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+    }
+
+    #[cfg(all(not(pontoon_loom), any(target_os = "linux", target_os = "android")))]
+    #[inline]
+    fn tick(&self) -> Nanos {
+        let t = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
         Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
     }
 

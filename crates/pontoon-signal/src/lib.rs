@@ -17,6 +17,8 @@ extern crate alloc;
 extern crate std;
 
 mod barrier;
+#[cfg(not(pontoon_loom))]
+mod block;
 mod bound;
 mod buffers;
 mod counters;
@@ -27,17 +29,25 @@ mod group;
 mod header;
 mod host;
 mod id;
+#[cfg(not(pontoon_loom))]
+mod life;
 mod line;
+#[cfg(not(pontoon_loom))]
+mod lines;
 #[cfg(not(pontoon_loom))]
 mod map;
 mod nanos;
+mod order;
 mod park;
 mod payload;
 mod pool;
 mod publisher;
+mod segment;
 mod seq;
 #[doc(hidden)]
 pub mod shim;
+#[cfg(not(pontoon_loom))]
+mod span;
 #[cfg_attr(pontoon_loom, allow(dead_code, reason = "loom has no shared memory"))]
 mod system;
 mod table;
@@ -45,8 +55,11 @@ mod trace;
 #[cfg(feature = "std")]
 mod tuned;
 mod waiter;
+mod words;
 
 pub use barrier::Barrier;
+#[cfg(not(pontoon_loom))]
+pub use block::Block;
 pub use bound::{Bound, ZeroBound};
 pub use buffers::{BufferReader, BufferWriter, DoubleBuffer, Filled, Filling, Stage};
 pub use counters::WaitCounters;
@@ -59,17 +72,36 @@ pub use group::{
 pub use header::{OpenError, TableShape};
 pub use host::{Host, Os, Sleeper};
 pub use id::{Rank, SlotId};
+#[cfg(not(pontoon_loom))]
+pub use life::{Life, ProcessId, Vigil};
 pub use line::{LINE_BYTES, Load, Producer, SignalLine};
 #[cfg(not(pontoon_loom))]
-pub use map::SharedMap;
+pub use lines::{LINE_WORDS, first_difference};
+#[cfg(not(pontoon_loom))]
+pub use map::{Mapping, SharedMap};
 pub use nanos::Nanos;
+pub use order::fence_system;
 pub use payload::{NotAnnounced, Payload, Promise};
 pub use pool::{Lease, LinePool};
 pub use publisher::{BehindCounter, ClaimError, Publisher, SharedPublisher};
+#[doc(hidden)]
+pub use segment::Entry;
+pub use segment::Sheet;
+#[cfg(not(pontoon_loom))]
+pub use segment::{
+    HeapFull, Identity, Listed, Listing, PendingGuard, PendingTable, PendingWait, PublishedRegion,
+    Record, RecordKind, Recorder, RegionTable, Segment, SegmentError, SegmentShape, SegmentState,
+};
 pub use seq::Seq;
+#[cfg(not(pontoon_loom))]
+pub use span::Span;
+#[cfg(not(pontoon_loom))]
+#[doc(hidden)]
+pub use span::bare_copy;
 pub use system::SystemError;
 pub use table::{LineRef, SignalTable};
 pub use trace::TimePoints;
 #[cfg(feature = "std")]
-pub use tuned::{Between, Profile, ProfileError, Tuned};
+pub use tuned::{Between, Profile, ProfileError, Tuned, TunedRing, TunedRings};
 pub use waiter::{Acquired, Observed, Slot, Waiter};
+pub use words::Words;

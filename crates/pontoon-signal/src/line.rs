@@ -20,11 +20,21 @@ pub struct SignalLine {
     value: AtomicU64,
     abort: AtomicU64,
     producer: AtomicU64,
-    publishes: AtomicU64,
-    last_publish: AtomicU64,
-    pub(crate) park: Park,
     pid: AtomicU32,
     claim: AtomicU32,
+    aside: Aside,
+}
+
+/// What a producer looks at and writes after each publish, on a cache line that nobody polls.
+///
+/// The polled one is on its way to a waiter by then: a load of it would wait until it is back, some
+/// 70 ns from core to core, and a store would take it from the waiter again.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Aside {
+    park: Park,
+    publishes: AtomicU64,
+    last_publish: AtomicU64,
 }
 
 /// Size of a line in bytes: two 64-byte cache lines, which adjacent-line prefetchers fetch as one.
@@ -37,11 +47,11 @@ const _: () = {
     assert!(offset_of!(SignalLine, value) == 0);
     assert!(offset_of!(SignalLine, abort) == 8);
     assert!(offset_of!(SignalLine, producer) == 16);
-    assert!(offset_of!(SignalLine, publishes) == 24);
-    assert!(offset_of!(SignalLine, last_publish) == 32);
-    assert!(offset_of!(SignalLine, park) == 40);
-    assert!(offset_of!(SignalLine, pid) == 44);
-    assert!(offset_of!(SignalLine, claim) == 48);
+    assert!(offset_of!(SignalLine, pid) == 24);
+    assert!(offset_of!(SignalLine, claim) == 28);
+    assert!(offset_of!(SignalLine, aside.park) == 64);
+    assert!(offset_of!(SignalLine, aside.publishes) == 72);
+    assert!(offset_of!(SignalLine, aside.last_publish) == 80);
 };
 
 /// Who publishes on a line.
@@ -73,6 +83,9 @@ const CHANGING: u32 = 2;
 /// With the number of producers in the lower bits.
 const SHARED: u32 = 1 << 31;
 const LAST_SHARED: u32 = SHARED | 1;
+/// So many share it, or a foreign process says so, that nobody knows who is the last: only an eviction
+/// frees it.
+const UNCOUNTED: u32 = u32::MAX;
 
 /// How often a claim looks again at a line that is changing hands: some milliseconds, in which
 /// only a process that was killed there does not come to an end.
@@ -96,11 +109,13 @@ impl SignalLine {
             value: AtomicU64::new(start.get()),
             abort: AtomicU64::new(0),
             producer: AtomicU64::new(0),
-            publishes: AtomicU64::new(0),
-            last_publish: AtomicU64::new(0),
-            park: Park::new(),
             pid: AtomicU32::new(0),
             claim,
+            aside: Aside {
+                park: Park::new(),
+                publishes: AtomicU64::new(0),
+                last_publish: AtomicU64::new(0),
+            },
         }
     }
 
@@ -120,6 +135,12 @@ impl SignalLine {
             },
         };
         Seq::new(value)
+    }
+
+    /// Where its sleepers announce themselves.
+    #[inline]
+    pub(crate) fn park(&self) -> &Park {
+        &self.aside.park
     }
 
     /// The bare counter word, for comparisons with a protocol-free ping-pong.
@@ -148,7 +169,7 @@ impl SignalLine {
     /// Notes who published last and when, for diagnosis only: nothing is ordered by it.
     #[inline]
     pub(crate) fn note_publish_sole(&self, publishes: u64, at: Option<Nanos>) {
-        self.publishes.store(publishes, Relaxed);
+        self.aside.publishes.store(publishes, Relaxed);
         if let Some(at) = at {
             self.note_time(at);
         }
@@ -157,7 +178,7 @@ impl SignalLine {
     /// As [`note_publish_sole`](Self::note_publish_sole), where others publish too.
     #[inline]
     pub(crate) fn note_publish_shared(&self, at: Option<Nanos>) {
-        self.publishes.fetch_add(1, Relaxed);
+        self.aside.publishes.fetch_add(1, Relaxed);
         if let Some(at) = at {
             self.note_time(at);
         }
@@ -167,7 +188,7 @@ impl SignalLine {
     #[inline]
     pub(crate) fn note_time(&self, at: Nanos) {
         // Zero means never; a virtual clock may stand there.
-        self.last_publish.store(at.0.max(1), Relaxed);
+        self.aside.last_publish.store(at.0.max(1), Relaxed);
     }
 
     /// Makes the producer's writes before the observed value visible to the caller.
@@ -198,6 +219,44 @@ impl SignalLine {
         Ending::decode(word)
     }
 
+    /// Ends the line for a producer that is dead, and frees it, if process `pid` has it or nobody:
+    /// whoever succeeds it can then have the line. Whether there was a claim.
+    ///
+    /// A claim of another process is a successor's, and is left as it is. Between the claim's end and
+    /// the freeing nobody can claim the line, so that the ending never reaches a successor.
+    pub(crate) fn evict(&self, pid: u32, ending: Ending) -> bool {
+        for _ in 0..CHANGE_LOOKS {
+            // SYNC(slot-claim) acquire: pairs with `open`: the pid is the one of this claim.
+            let found = self.claim.load(sync("slot-claim", Acquire));
+            if found == CHANGING {
+                yield_now();
+                continue;
+            }
+            if found != FREE && self.pid.load(Relaxed) != pid {
+                return false;
+            }
+            // All that share it at once: they are of the process that is dead.
+            if self.claim.compare_exchange(found, CHANGING, Relaxed, Relaxed).is_err() {
+                continue;
+            }
+            self.end_for_all(ending);
+            // SYNC(slot-claim) release: pairs with `claim`: a successor takes this ending back.
+            let order = sync("slot-claim", Release);
+            let _ = self.claim.compare_exchange(CHANGING, FREE, order, Relaxed);
+            return found != FREE;
+        }
+        // Whoever is killed while it takes the line has not written its name yet: its claim stays, and
+        // those who wait are told.
+        self.end_for_all(ending);
+        false
+    }
+
+    fn end_for_all(&self, ending: Ending) {
+        if self.end(ending) {
+            self.park().notify();
+        }
+    }
+
     /// Who publishes here, or `None` before the first claim.
     pub fn producer(&self) -> Option<Producer> {
         let word = self.producer.load(Relaxed);
@@ -209,12 +268,12 @@ impl SignalLine {
 
     /// How many publishes there were, over all generations.
     pub fn publishes(&self) -> u64 {
-        self.publishes.load(Relaxed)
+        self.aside.publishes.load(Relaxed)
     }
 
     /// When the last publish was, or `None` if there was none.
     pub fn last_publish(&self) -> Option<Nanos> {
-        match self.last_publish.load(Relaxed) {
+        match self.aside.last_publish.load(Relaxed) {
             0 => None,
             at => Some(Nanos(at)),
         }
@@ -263,8 +322,7 @@ impl SignalLine {
 
     /// Counts one more producer on a line that the caller shares already.
     pub(crate) fn join(&self) {
-        let joined = self.claim.fetch_update(Relaxed, Relaxed, |now| now.checked_add(1));
-        assert!(joined.is_ok(), "2^31 producers share one slot: some were forgotten, not dropped");
+        let _ = self.claim.fetch_update(Relaxed, Relaxed, |now| now.checked_add(1));
     }
 
     /// Gives up one claim; with `ending`, the last producer to leave ends the line.
@@ -278,16 +336,15 @@ impl SignalLine {
         // brings along what all of them published.
         let order = sync("slot-claim", AcqRel);
         let left = self.claim.fetch_update(order, Relaxed, |now| match now {
+            UNCOUNTED => Some(UNCOUNTED),
             _ if now > LAST_SHARED => Some(now - 1),
             _ => Some(CHANGING),
         });
         if matches!(left, Ok(now) if now > LAST_SHARED) {
             return;
         }
-        if let Some(ending) = ending
-            && self.end(ending)
-        {
-            self.park.notify();
+        if let Some(ending) = ending {
+            self.end_for_all(ending);
         }
         let _ = self.claim.compare_exchange(CHANGING, FREE, order, Relaxed);
     }

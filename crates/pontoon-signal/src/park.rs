@@ -1,6 +1,6 @@
 //! Sleeping until a line changes, and waking whoever sleeps.
 
-use crate::shim::{AtomicU32, Ordering::*, fence, sync};
+use crate::shim::{AtomicU32, Ordering::*, fence, fence_after_add, sync};
 
 /// The word a waiter sleeps on: bit 0 says that somebody sleeps, the rest counts wakes.
 ///
@@ -38,6 +38,17 @@ impl Park {
     pub(crate) fn notify(&self) {
         // SYNC(slot-park) full: between publishing and looking for sleepers; see `announce`.
         fence(sync("slot-park", SeqCst));
+        let word = self.word.load(Relaxed);
+        if word & SLEEPS != 0 {
+            self.wake(word);
+        }
+    }
+
+    /// As [`notify`](Self::notify), directly after an add.
+    #[inline]
+    pub(crate) fn notify_after_add(&self) {
+        // SYNC(slot-park) full: between publishing and looking for sleepers; see `announce`.
+        fence_after_add(sync("slot-park", SeqCst));
         let word = self.word.load(Relaxed);
         if word & SLEEPS != 0 {
             self.wake(word);

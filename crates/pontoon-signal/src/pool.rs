@@ -289,7 +289,7 @@ impl<H: Host> Lease<H> {
         self.open = false;
         let line = self.line_ref();
         line.publish_sole(self.target);
-        line.park.notify();
+        line.park().notify();
         line.note_publish_sole(line.publishes().wrapping_add(1), None);
         let (target, next) = (self.target, &self.shared.next[self.index as usize]);
         if Shared::<H>::give_back(&self.shared.returned.0, next, self.index) {
@@ -310,7 +310,7 @@ impl<H: Host> Lease<H> {
         self.open = false;
         let first = self.line_ref().end(ending);
         if first {
-            self.line_ref().park.notify();
+            self.line_ref().park().notify();
         }
         self.shared.retire(self.index, None);
         first

@@ -3,7 +3,8 @@
 use core::fmt;
 
 use crate::{
-    Ending, Host, Os, Producer, Rank, Seq, SignalLine, SlotId, line::Claim, table::LineRef,
+    Ending, Host, Os, Producer, Rank, Seq, SignalLine, SlotId, line::Claim, shim::process_id,
+    table::LineRef,
 };
 
 /// The one producer of a slot.
@@ -18,9 +19,17 @@ pub struct Publisher<H: Host = Os> {
     value: Seq,
     publishes: u64,
     traced: bool,
-    dated: bool,
+    date: Date,
     stays_open: bool,
     host: H,
+}
+
+/// How exactly a publisher notes when it published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Date {
+    Exact,
+    Tick,
+    None,
 }
 
 impl<H: Host> Publisher<H> {
@@ -28,14 +37,31 @@ impl<H: Host> Publisher<H> {
         claim(&line, slot, Claim::Sole)?;
         let value = line.value(crate::Load::Native);
         let (publishes, traced) = (line.publishes(), line.is_traced());
-        Ok(Self { line, slot, value, publishes, traced, dated: true, stays_open: false, host })
+        Ok(Self {
+            line,
+            slot,
+            value,
+            publishes,
+            traced,
+            date: Date::Exact,
+            stays_open: false,
+            host,
+        })
     }
 
     /// The same publisher, noting no times: a publish then costs no look at the clock, and the
     /// time-out of a wait says that there was none. For lines whose waits nobody reads the errors
     /// of. A traced line keeps its times.
     pub fn undated(mut self) -> Self {
-        self.dated = false;
+        self.date = Date::None;
+        self
+    }
+
+    /// The same publisher, noting times as of the last tick of the clock, some milliseconds ago at
+    /// most ([`Host::tick`]): where a look at the clock would take as long as the publish. A traced
+    /// line keeps its times.
+    pub fn dated_by_ticks(mut self) -> Self {
+        self.date = Date::Tick;
         self
     }
 
@@ -74,12 +100,22 @@ impl<H: Host> Publisher<H> {
             self.line.note_time(self.host.now());
         }
         self.line.publish_sole(value);
-        self.line.park.notify();
+        self.line.park().notify();
+        self.note();
+        value
+    }
+
+    #[inline]
+    fn note(&self) {
         // After the announcement, not before: reading the clock would delay every waiter. What a
         // time-out reports can be one publish old for as long as these two stores take.
-        let at = (self.dated && !self.traced).then(|| self.host.now());
+        let at = match self.date {
+            _ if self.traced => None,
+            Date::None => None,
+            Date::Exact => Some(self.host.now()),
+            Date::Tick => Some(self.host.tick()),
+        };
         self.line.note_publish_sole(self.publishes, at);
-        value
     }
 
     /// The counter as this producer left it.
@@ -138,6 +174,7 @@ pub struct SharedPublisher<H: Host = Os> {
     line: LineRef,
     slot: SlotId,
     traced: bool,
+    noted: bool,
     stays_open: bool,
     host: H,
 }
@@ -146,7 +183,23 @@ impl<H: Host> SharedPublisher<H> {
     pub(crate) fn claim(line: LineRef, slot: SlotId, host: H) -> Result<Self, ClaimError> {
         claim(&line, slot, Claim::Shared)?;
         let traced = line.is_traced();
-        Ok(Self { line, slot, traced, stays_open: false, host })
+        Ok(Self { line, slot, traced, noted: true, stays_open: false, host })
+    }
+
+    /// The same publisher, noting neither times nor how many publishes there were: for lines whose
+    /// waits nobody reads the errors of. A traced line keeps its times. See [`Publisher::undated`].
+    pub fn unnoted(mut self) -> Self {
+        self.noted = false;
+        self
+    }
+
+    /// The counter now. What its producers wrote before they grew it to that is readable by this
+    /// thread, and is covered by what this thread publishes next.
+    #[inline]
+    pub fn acquire(&self) -> Seq {
+        let value = self.line.value(crate::Load::Native);
+        SignalLine::acquire();
+        value
     }
 
     /// Makes all earlier writes of this thread visible at system scope, then adds `n` to the
@@ -159,9 +212,11 @@ impl<H: Host> SharedPublisher<H> {
             self.line.note_time(self.host.now());
         }
         let value = self.line.publish_shared(n);
-        self.line.park.notify();
-        let at = if self.traced { None } else { Some(self.host.now()) };
-        self.line.note_publish_shared(at);
+        self.line.park().notify_after_add();
+        if self.noted {
+            let at = (!self.traced).then(|| self.host.now());
+            self.line.note_publish_shared(at);
+        }
         value
     }
 
@@ -181,7 +236,8 @@ impl<H: Host> Clone for SharedPublisher<H> {
     fn clone(&self) -> Self {
         self.line.join();
         let (line, host) = (self.line.clone(), self.host.clone());
-        Self { line, slot: self.slot, traced: self.traced, stays_open: false, host }
+        let Self { slot, traced, noted, .. } = *self;
+        Self { line, slot, traced, noted, stays_open: false, host }
     }
 }
 
@@ -193,11 +249,7 @@ impl<H: Host> Drop for SharedPublisher<H> {
 }
 
 pub(crate) fn claim(line: &SignalLine, slot: SlotId, claim: Claim) -> Result<(), ClaimError> {
-    #[cfg(not(pontoon_loom))]
-    let pid = rustix::process::getpid().as_raw_pid().cast_unsigned();
-    #[cfg(pontoon_loom)]
-    let pid = 1;
-    line.claim(slot.producer, pid, claim).map_err(|by| ClaimError::Taken { slot, by })
+    line.claim(slot.producer, process_id(), claim).map_err(|by| ClaimError::Taken { slot, by })
 }
 
 /// Why a slot could not be had.

@@ -8,11 +8,11 @@ use core::ptr::NonNull;
 use rustix::fd::{BorrowedFd, OwnedFd};
 
 use crate::{
-    ClaimError, Ending, Host, OpenError, Os, Publisher, SharedPublisher, SignalLine, Slot, SlotId,
-    TableShape, TimePoints, Waiter, header::table_bytes, trace::Trace,
+    ClaimError, Ending, Host, OpenError, Os, Publisher, Rank, SharedPublisher, SignalLine, Slot,
+    SlotId, TableShape, TimePoints, Waiter, header::table_bytes, trace::Trace,
 };
 #[cfg(not(pontoon_loom))]
-use crate::{header::Header, line::LINE_BYTES, map::SharedMap};
+use crate::{block::Block, header::Header, line::LINE_BYTES, map::SharedMap};
 
 /// Lines by `[producer][slot]`.
 ///
@@ -63,7 +63,7 @@ enum Memory {
     /// points into it.
     Process,
     #[cfg(not(pontoon_loom))]
-    Shared(SharedMap),
+    Shared(Block),
 }
 
 // SAFETY: T1, and a line consists of atomics only (L1).
@@ -89,9 +89,21 @@ impl SignalTable {
     #[cfg(not(pontoon_loom))]
     pub fn shared(shape: TableShape) -> Result<Self, OpenError> {
         let map = SharedMap::create("pontoon-signals", table_bytes(shape)?)?;
-        // SAFETY: the map is new and at least one line long; nobody else has it yet.
-        unsafe { map.base().cast::<Header>().write(shape.header()) };
-        let table = Self::in_map(map, shape, shape.trace > 0);
+        Self::lay_out(Block::of(map), shape)
+    }
+
+    /// A new table in `block`, which is zeroed and which nobody else uses yet.
+    #[cfg(not(pontoon_loom))]
+    pub(crate) fn lay_out(block: Block, shape: TableShape) -> Result<Self, OpenError> {
+        assert_on_a_line(&block);
+        let (bytes, wanted) = (block.bytes(), table_bytes(shape)?);
+        if bytes < wanted {
+            return Err(OpenError::Truncated { bytes, wanted });
+        }
+        // SAFETY: the block is at least one line long and begins on one, as asserted; nobody
+        // else has it yet.
+        unsafe { block.base().cast::<Header>().write(shape.header()) };
+        let table = Self::in_block(block, shape, shape.trace > 0);
         for line in table.lines.as_slice() {
             line.start_at(shape.start);
         }
@@ -117,30 +129,41 @@ impl SignalTable {
     /// As [`open`](Self::open).
     #[cfg(not(pontoon_loom))]
     pub fn open_traced(file: OwnedFd, waits: u32) -> Result<Self, OpenError> {
-        let map = SharedMap::open(file)?;
-        // SAFETY: a map is at least a page long, and any bytes are a valid `Header`. Its creator
-        // wrote them before the file came here; a hostile one can change no more than what
-        // `check` sees, since the copy is checked, not the memory.
-        let header = unsafe { map.base().cast::<Header>().read_volatile() };
-        let shape = header.check(map.bytes())?.traced(waits);
-        Ok(Self::in_map(map, shape, header.traced != 0))
+        Self::find(Block::of(SharedMap::open(file)?), waits)
+    }
+
+    /// The table that was laid out in `block`.
+    #[cfg(not(pontoon_loom))]
+    pub(crate) fn find(block: Block, waits: u32) -> Result<Self, OpenError> {
+        assert_on_a_line(&block);
+        if block.bytes() < LINE_BYTES {
+            return Err(OpenError::Truncated { bytes: block.bytes(), wanted: LINE_BYTES });
+        }
+        // SAFETY: the block is at least a line long, begins on one, as asserted, and any bytes are a
+        // valid `Header`. Its creator wrote them before the file came here; a hostile
+        // one can change no more than what `check` sees, since the copy is checked, not the memory.
+        let header = unsafe { block.base().cast::<Header>().read_volatile() };
+        let shape = header.check(block.bytes())?.traced(waits);
+        Ok(Self::in_block(block, shape, header.traced != 0))
     }
 
     #[cfg(not(pontoon_loom))]
-    fn in_map(map: SharedMap, shape: TableShape, traced: bool) -> Self {
-        // SAFETY: `table_bytes` counted the header's line, so the offset stays within the map.
-        let first = unsafe { map.base().add(LINE_BYTES) }.cast();
+    fn in_block(block: Block, shape: TableShape, traced: bool) -> Self {
+        // SAFETY: `table_bytes` counted the header's line, so the offset stays within the block.
+        let first = unsafe { block.base().add(LINE_BYTES) }.cast();
         let trace = (shape.trace > 0).then(|| Trace::new(shape.trace));
-        let lines = Lines { first, shape, traced, trace, memory: Memory::Shared(map) };
+        let lines = Lines { first, shape, traced, trace, memory: Memory::Shared(block) };
         Self { lines: Arc::new(lines), host: Os }
     }
 
-    /// The file to hand to another process; `None` if the table is this process's own.
+    /// The file to hand to another process; `None` if the table is this process's own, if another
+    /// created it, or if it is part of a [`Segment`](crate::Segment), whose file it is.
     #[cfg(not(pontoon_loom))]
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.lines.memory {
             Memory::Process => None,
-            Memory::Shared(map) => map.file(),
+            Memory::Shared(block) if block.is_whole() => block.file(),
+            Memory::Shared(_) => None,
         }
     }
 }
@@ -212,11 +235,48 @@ impl<H: Host> SignalTable<H> {
         Ok(self.line(slot)?.end_and_wake(ending))
     }
 
+    /// Ends every slot of `producer`, whose lines it publishes no more. How many this was the first
+    /// ending of.
+    ///
+    /// # Errors
+    ///
+    /// [`ClaimError::NoSuchSlot`].
+    pub fn end_producer(&self, producer: Rank, ending: Ending) -> Result<usize, ClaimError> {
+        let mut ended = 0;
+        for slot in 0..self.lines.shape.slots {
+            ended += usize::from(self.end(SlotId { producer, slot }, ending)?);
+        }
+        Ok(ended)
+    }
+
+    /// Ends the slots of `producer` that its process `pid`, which is dead, has or nobody, and takes its
+    /// claims away, so that a successor can have them. How many claims that were. What a successor
+    /// has already is left to it.
+    ///
+    /// Of a process that is alive it takes what that believes to own: its publishes then mix with
+    /// its successor's.
+    ///
+    /// # Errors
+    ///
+    /// [`ClaimError::NoSuchSlot`].
+    pub fn evict(&self, producer: Rank, pid: u32, ending: Ending) -> Result<usize, ClaimError> {
+        let mut evicted = 0;
+        for slot in 0..self.lines.shape.slots {
+            evicted += usize::from(self.line(SlotId { producer, slot })?.evict(pid, ending));
+        }
+        Ok(evicted)
+    }
+
+    /// Its size.
+    pub fn shape(&self) -> TableShape {
+        self.lines.shape
+    }
+
     /// Ends every slot of the table.
     pub fn end_all(&self, ending: Ending) {
         for line in self.lines.as_slice() {
             if line.end(ending) {
-                line.park.notify();
+                line.park().notify();
             }
         }
     }
@@ -257,6 +317,11 @@ impl<H: Host> SignalTable<H> {
         let line = unsafe { self.lines.first.add(index) };
         Ok(LineRef { line, lines: Arc::clone(&self.lines) })
     }
+}
+
+#[cfg(not(pontoon_loom))]
+fn assert_on_a_line(block: &Block) {
+    assert!(block.base().cast::<SignalLine>().is_aligned(), "a table begins on a line");
 }
 
 impl Drop for Lines {
@@ -318,7 +383,7 @@ impl LineRef {
     pub(crate) fn end_and_wake(&self, ending: Ending) -> bool {
         let first = self.end(ending);
         if first {
-            self.park.notify();
+            self.park().notify();
         }
         first
     }

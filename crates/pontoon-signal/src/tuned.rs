@@ -44,10 +44,31 @@ impl Tuned {
     }
 }
 
-/// The bounds of a machine, by path.
+/// Rings of tasks to one peer, as they were chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunedRing {
+    /// Slots of a ring: a power of two from 4 to 2^20.
+    pub depth: u32,
+    /// How many tasks the proxy takes from one ring before it looks at the next; above zero.
+    pub batch: u32,
+    /// Rings to each peer, from 1 to 64.
+    pub rings: u32,
+}
+
+/// What was chosen for rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunedRings {
+    /// For messages that are small and come often.
+    pub small: TunedRing,
+    /// For messages that are large and come rarely.
+    pub large: TunedRing,
+}
+
+/// The bounds of a machine, by path, and its rings.
 ///
 /// As text it is a line `version 1` and then lines of a key and a number, in any order, each key
-/// once: `thread.spin`, `thread.yields`, `thread.deadline_ns`, and the same for `process`. Empty
+/// once: `thread.spin`, `thread.yields`, `thread.deadline_ns`, and the same for `process`. There may be
+/// `small.depth`, `small.batch`, `small.rings`, and the same for `large`: all six or none. Empty
 /// lines and what follows a `#` do not count.
 ///
 /// ```
@@ -55,7 +76,7 @@ impl Tuned {
 /// use std::{path::Path, time::Duration};
 ///
 /// let tuned = Tuned { spin: 800, yields: 4, deadline: Duration::from_secs(2) };
-/// let profile = Profile { thread: tuned, process: tuned };
+/// let profile = Profile { thread: tuned, process: tuned, rings: None };
 /// let text = profile.to_string();
 /// assert_eq!(Profile::parse(text.as_bytes(), Path::new("profile"))?, profile);
 /// # Ok::<(), pontoon_signal::ProfileError>(())
@@ -66,6 +87,8 @@ pub struct Profile {
     pub thread: Tuned,
     /// Between processes.
     pub process: Tuned,
+    /// Of rings; older profiles have none.
+    pub rings: Option<TunedRings>,
 }
 
 const VERSION: u64 = 1;
@@ -73,14 +96,22 @@ const VERSION: u64 = 1;
 const BYTES_MAX: u64 = 64 << 10;
 /// A day. A profile must not make every wait of a machine as good as unbounded.
 const DEADLINE_MAX_NS: u64 = 24 * 60 * 60 * 1_000_000_000;
-const KEYS: [&str; 6] = [
+const KEYS: [&str; 12] = [
     "thread.spin",
     "thread.yields",
     "thread.deadline_ns",
     "process.spin",
     "process.yields",
     "process.deadline_ns",
+    "small.depth",
+    "small.batch",
+    "small.rings",
+    "large.depth",
+    "large.batch",
+    "large.rings",
 ];
+/// Where the keys of rings begin.
+const RINGS_AT: usize = 6;
 
 impl Profile {
     /// Reads the profile in `file`.
@@ -129,13 +160,26 @@ impl Profile {
                 continue;
             }
             let Some(known) = KEYS.iter().position(|&known| known == key) else {
-                return Err(bad("thread or process, a dot, then spin, yields or deadline_ns"));
+                return Err(bad(
+                    "thread or process, a dot, then spin, yields or deadline_ns; or small or \
+                     large, a dot, then depth, batch or rings",
+                ));
             };
             let value = value.map_err(|_| bad("a key, a space and a whole number"))?;
             if key.ends_with("deadline_ns") {
                 if !(1..=DEADLINE_MAX_NS).contains(&value) {
                     return Err(bad("a deadline above 0 ns and of at most a day"));
                 }
+            } else if key.ends_with("depth") {
+                if !value.is_power_of_two() || !(4..=1 << 20).contains(&value) {
+                    return Err(bad("a depth that is a power of two from 4 to 1048576"));
+                }
+            } else if key.ends_with("rings") {
+                if !(1..=64).contains(&value) {
+                    return Err(bad("from 1 to 64 rings"));
+                }
+            } else if key.ends_with("batch") && value == 0 {
+                return Err(bad("a batch of at least 1"));
             } else if u32::try_from(value).is_err() {
                 return Err(bad("a number below 4294967296"));
             }
@@ -155,7 +199,15 @@ impl Profile {
             let (spin, yields) = (of(first)? as u32, of(first + 1)? as u32);
             Ok(Tuned { spin, yields, deadline: Duration::from_nanos(of(first + 2)?) })
         };
-        Ok(Self { thread: tuned(0)?, process: tuned(3)? })
+        let ring = |first| {
+            let (depth, batch) = (of(first)? as u32, of(first + 1)? as u32);
+            Ok(TunedRing { depth, batch, rings: of(first + 2)? as u32 })
+        };
+        let rings = match values[RINGS_AT..].iter().any(Option::is_some) {
+            false => None,
+            true => Some(TunedRings { small: ring(RINGS_AT)?, large: ring(RINGS_AT + 3)? }),
+        };
+        Ok(Self { thread: tuned(0)?, process: tuned(3)?, rings })
     }
 
     /// Where the profile of this user is: `$PONTOON_PROFILE`, else
@@ -203,13 +255,19 @@ fn location_by(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 impl fmt::Display for Profile {
     /// The text that [`load`](Self::load) reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "# Bounds of waits on this machine, by `pontoon tune`.")?;
+        writeln!(f, "# Bounds of waits on this machine, and its rings, by `pontoon tune`.")?;
         writeln!(f, "version {VERSION}")?;
         for (name, tuned) in [("thread", self.thread), ("process", self.process)] {
             let deadline = u64::try_from(tuned.deadline.as_nanos()).unwrap_or(u64::MAX);
             writeln!(f, "{name}.spin {}", tuned.spin)?;
             writeln!(f, "{name}.yields {}", tuned.yields)?;
             writeln!(f, "{name}.deadline_ns {deadline}")?;
+        }
+        let Some(rings) = self.rings else { return Ok(()) };
+        for (name, ring) in [("small", rings.small), ("large", rings.large)] {
+            writeln!(f, "{name}.depth {}", ring.depth)?;
+            writeln!(f, "{name}.batch {}", ring.batch)?;
+            writeln!(f, "{name}.rings {}", ring.rings)?;
         }
         Ok(())
     }
@@ -347,6 +405,30 @@ mod tests {
     }
 
     #[test]
+    fn rings_are_all_there_or_none_and_within_their_ranges() {
+        const RINGS: &str = "small.depth 512\nsmall.batch 32\nsmall.rings 2\n\
+                             large.depth 64\nlarge.batch 8\nlarge.rings 1\n";
+        assert_eq!(parse(GOOD).unwrap().rings, None);
+        let both = format!("{GOOD}{RINGS}");
+        let small = TunedRing { depth: 512, batch: 32, rings: 2 };
+        let large = TunedRing { depth: 64, batch: 8, rings: 1 };
+        let profile = parse(&both).unwrap();
+        assert_eq!(profile.rings, Some(TunedRings { small, large }));
+        assert_eq!(parse(profile.to_string()), Ok(profile));
+        for (from, to, said) in [
+            ("small.depth 512", "small.depth 500", "p, line 8: expected a depth that is a power"),
+            ("small.depth 512", "small.depth 2", "p, line 8: expected a depth that is a power"),
+            ("small.batch 32", "small.batch 0", "p, line 9: expected a batch of at least 1"),
+            ("small.batch 32", "small.batch 4294967296", "p, line 9: expected a number below"),
+            ("small.rings 2", "small.rings 65", "p, line 10: expected from 1 to 64 rings"),
+            ("large.rings 1\n", "", "p: expected a line with large.rings"),
+        ] {
+            let error = parse(both.replace(from, to)).unwrap_err();
+            assert!(error.starts_with(said), "{error}");
+        }
+    }
+
+    #[test]
     fn a_file_that_is_not_there_is_absent_and_a_folder_is_not() {
         let absent = Profile::load("/nonexistent/profile").unwrap_err();
         assert!(absent.is_absent(), "{absent}");
@@ -380,7 +462,7 @@ mod tests {
         #[test]
         fn near_misses_are_parsed_or_refused_without_a_panic(
             lines in prop::collection::vec(
-                "(version|thread|process)?[.]?(spin|yields|deadline_ns)?[ \t]{0,2}[-0-9]{0,21}#?",
+                "(version|thread|process|small)?[.]?(spin|yields|deadline_ns|depth|rings)?[ \t]{0,2}[-0-9]{0,21}#?",
                 0..10,
             ),
         ) {
@@ -395,7 +477,7 @@ mod tests {
                 yields: numbers[2 * i + 1],
                 deadline: Duration::from_nanos(deadlines[i]),
             };
-            let profile = Profile { thread: of(0), process: of(1) };
+            let profile = Profile { thread: of(0), process: of(1), rings: None };
             prop_assert_eq!(parse(profile.to_string()), Ok(profile));
         }
     }

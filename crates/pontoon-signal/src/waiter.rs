@@ -92,6 +92,28 @@ impl<H: Host> Waiter<H> {
         }
     }
 
+    /// Polls at most `polls` times back to back, and once at least: for what is likely to be here
+    /// before a wait has anything to note down. To miss the target is no time-out.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_wait`](Self::try_wait).
+    #[inline]
+    pub fn try_wait_soon(
+        &self,
+        target: Seq,
+        polls: u64,
+    ) -> Result<Option<Observed<'_, H>>, WaitError> {
+        for _ in 1..polls {
+            match self.poll(target) {
+                Poll::Reached(value) => return Ok(Some(self.observed(value))),
+                Poll::NotYet => {}
+                Poll::Ended(error) => return Err(self.failed(error)),
+            }
+        }
+        self.try_wait(target)
+    }
+
     #[inline]
     pub(crate) fn reach_within(
         &self,
@@ -140,7 +162,7 @@ impl<H: Host> Waiter<H> {
 
     #[cold]
     fn sleep(&self, target: Seq, at_most: Nanos) {
-        let park = &self.line.park;
+        let park = self.line.park();
         let seen = park.announce();
         if matches!(self.poll(target), Poll::NotYet) {
             self.host.sleep(Sleeper { park, seen }, at_most);
@@ -297,8 +319,23 @@ impl<H: Host> Slot<H> {
     }
 
     /// The counter now, for diagnosis. It says nothing of the payload.
+    #[inline]
     pub fn value(&self) -> Seq {
         self.line.value(Load::Native)
+    }
+
+    /// The counter now; everything that its producers wrote before they published it is readable.
+    #[inline]
+    pub fn acquire(&self) -> Seq {
+        let value = self.value();
+        crate::SignalLine::acquire();
+        value
+    }
+
+    /// Why the line ended, if it did.
+    #[inline]
+    pub fn ending(&self) -> Option<Ending> {
+        self.line.ending()
     }
 
     /// When the last publish was, or `None` if there was none.

@@ -11,4 +11,6 @@ models! {
     who_joins_keeps_the_ending
     the_last_to_leave_ends_after_all_adds
     one_of_two_claims
+    an_eviction_frees_for_a_successor
+    an_eviction_leaves_a_successor_alone
 }

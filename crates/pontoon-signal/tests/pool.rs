@@ -106,7 +106,7 @@ fn a_time_out_says_that_no_time_was_noted() {
         assert_eq!((at.publishes, at.last_published), (1, None));
         assert_eq!(at.producer, Some(Producer { rank: Rank(3), generation: 1, pid }));
         let text = error.to_string();
-        assert!(text.ends_with(&format!("published 1 times by pid {pid}, which notes no time")));
+        assert!(text.ends_with(&format!("published 1 time by pid {pid}, which notes no time")));
         lease.complete();
     });
 }

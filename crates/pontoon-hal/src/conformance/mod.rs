@@ -8,8 +8,10 @@
 
 pub mod capability;
 pub mod device;
+pub mod link;
 pub mod memory;
 pub mod metering;
+pub mod part;
 pub mod queue;
 pub mod waiting;
 

@@ -48,7 +48,8 @@ impl<D: Device> Session<'_, D> {
             Err(error) => write!(text, ": failed: {}", self.rooted(fence, error)),
         };
         if let Some((latest, retries)) = fence.latest() {
-            let _ = write!(text, "; retried {retries} times, now {}", self.describe(&latest));
+            let s = if retries == 1 { "" } else { "s" };
+            let _ = write!(text, "; retried {retries} time{s}, now {}", self.describe(&latest));
         }
         text
     }

@@ -461,6 +461,7 @@ impl<D: Device> Session<'_, D> {
         if self.tracker.is_freed(touch.region) {
             return Err(HostError::Refused(Refusal::Freed { label, region: touch.region }));
         }
+        self.may_touch_bytes(label, touch.region, &range).map_err(HostError::Refused)?;
         let (mut plan, mut clock) = (mem::take(&mut self.plan), mem::take(&mut self.clock));
         self.tracker.start(HOST, &mut clock);
         plan.needs.clear();

@@ -36,6 +36,8 @@ id! {
     EventId "event",
     /// A semaphore of a session.
     SemaphoreId "semaphore",
+    /// A channel of a session.
+    ChannelId "channel",
 }
 
 /// A collective of a session. Its number is never used again.

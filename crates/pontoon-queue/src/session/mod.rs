@@ -9,6 +9,7 @@
 //! - `place.rs` gives a batch to its device;
 //! - `park/` holds back what waits for a signal that nobody has submitted yet, and refuses circles;
 //! - `host.rs` has the host's own accesses and waits, `reached.rs` those for events and semaphores;
+//! - `lent.rs` has the bytes that other ranks use in turns with this one;
 //! - `wide.rs` has what is ordered across the lanes of a queue that has several;
 //! - `policy.rs` recovers from failures, `reopen.rs` gives a lane a new queue for that;
 //! - `callback.rs` tells of completions, and ends the session;
@@ -27,6 +28,7 @@ mod host;
 mod ids;
 mod json;
 mod lane;
+mod lent;
 mod notes;
 mod observe;
 mod origins;
@@ -58,7 +60,7 @@ pub use counts::Counts;
 pub use dump::Dump;
 pub use full_sync::FullSync;
 pub use host::{Completed, HostError, WaitFailure};
-pub use ids::{CollectiveId, EventId, Foreign, QueueId, SemaphoreId, StreamId};
+pub use ids::{ChannelId, CollectiveId, EventId, Foreign, QueueId, SemaphoreId, StreamId};
 pub use observe::EdgeName;
 pub use park::{Deadlock, Held, Reason};
 pub use pending::{Awaited, Chain, Link, Next, Pending, Standing};
@@ -125,6 +127,9 @@ pub struct Session<'d, D: Device> {
     streams: Vec<StreamState>,
     events: Vec<EventState>,
     semaphores: Vec<park::Semaphore>,
+    channels: Vec<lent::Channel<D::Memory>>,
+    /// How many lendings of all channels are out.
+    lendings: usize,
     parked: Parked<D>,
     /// Batches that say what becomes of them if they fail.
     kept: Kept<D>,
@@ -224,6 +229,8 @@ impl<'d, D: Device> Session<'d, D> {
             streams: Vec::new(),
             events: Vec::new(),
             semaphores: Vec::new(),
+            channels: Vec::new(),
+            lendings: 0,
             parked: Parked::default(),
             kept: Kept::default(),
             recovering: false,

@@ -98,6 +98,35 @@ pub enum Refusal {
         /// The region.
         region: RegionId,
     },
+    /// Bytes that a peer has, until its signal brings them back.
+    Lent {
+        /// The command.
+        label: &'static str,
+        /// The region.
+        region: RegionId,
+        /// What the peer has of it, in bytes.
+        range: Range<usize>,
+        /// The channel over which it was lent.
+        to: Arc<str>,
+    },
+    /// Nothing is lent over the channel that could come back.
+    NothingLent {
+        /// The command.
+        label: &'static str,
+        /// The channel.
+        channel: Arc<str>,
+    },
+    /// Bytes that a parked batch is to use were to be lent to a peer.
+    Wanted {
+        /// The command that would have lent them.
+        label: &'static str,
+        /// The region.
+        region: RegionId,
+        /// What was to be lent of it, in bytes.
+        range: Range<usize>,
+        /// The parked batch.
+        by: String,
+    },
     /// A region that a parked batch names was to be freed.
     Named {
         /// The region.
@@ -241,6 +270,22 @@ impl fmt::Display for Refusal {
             Self::Freed { label, region } => {
                 write!(f, "{label} uses {region}, which was freed before")
             }
+            Self::Lent { label, region, range, to } => write!(
+                f,
+                "{label} would use bytes of {region} while {to} has {}..{} of it: let them arrive \
+                 first",
+                range.start, range.end
+            ),
+            Self::NothingLent { label, channel } => write!(
+                f,
+                "{label}: nothing is lent to {channel} that could come back; lend it first"
+            ),
+            Self::Wanted { label, region, range, by } => write!(
+                f,
+                "{label} cannot lend {}..{} of {region}: {by} is parked and uses bytes of it; let \
+                 it run first",
+                range.start, range.end
+            ),
             Self::Named { region, by } => {
                 write!(f, "{region} cannot be freed: {by} is parked and uses it; let it run first")
             }

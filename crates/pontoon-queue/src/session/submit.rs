@@ -192,6 +192,7 @@ impl<D: Device> Session<'_, D> {
         room: Room,
     ) -> Result<Fence, Refusal> {
         let stream = stream.in_session(self.id)?;
+        self.refuse_lent(steps)?;
         self.room_by = None;
         if self.callbacks.are_many() {
             self.call_back();

@@ -2,7 +2,9 @@
 
 use super::{Memory, Model, SLOT, check, spinning, table};
 use loom::thread;
-use pontoon_signal::{Ending, Publisher, Rank, Reason, Seq, SignalTable, WaitError};
+use pontoon_signal::{
+    ClaimError, Ending, Publisher, Rank, Reason, Seq, SignalTable, WaitError, shim::be_of_process,
+};
 
 pub(crate) const MODELS: &[Model] = &[
     ("a_successor_goes_on", a_successor_goes_on),
@@ -11,6 +13,8 @@ pub(crate) const MODELS: &[Model] = &[
     ("who_joins_keeps_the_ending", who_joins_keeps_the_ending),
     ("the_last_to_leave_ends_after_all_adds", the_last_to_leave_ends_after_all_adds),
     ("one_of_two_claims", one_of_two_claims),
+    ("an_eviction_frees_for_a_successor", an_eviction_frees_for_a_successor),
+    ("an_eviction_leaves_a_successor_alone", an_eviction_leaves_a_successor_alone),
 ];
 
 /// Claims the slot as soon as its producer has left.
@@ -138,5 +142,65 @@ fn one_of_two_claims() {
         let mine = table.publisher(SLOT).ok();
         let theirs = other.join().unwrap();
         assert!(mine.is_some() != theirs.is_some());
+    });
+}
+
+const DEAD: u32 = 7;
+const SUCCESSOR: u32 = 8;
+
+/// Claims the line of process `DEAD` in another thread, once that has been evicted.
+fn succeed(table: &SignalTable) -> thread::JoinHandle<Publisher> {
+    let table = table.clone();
+    thread::spawn(move || {
+        be_of_process(SUCCESSOR);
+        claim_when_free(&table)
+    })
+}
+
+/// Evicts process `DEAD` while another claims what that had. Whatever comes first, the successor has
+/// the line in the end, and it is open.
+fn evict_beside(table: &SignalTable, successor: thread::JoinHandle<Publisher>) -> Publisher {
+    let dead = Ending::PeerDead { rank: SLOT.producer };
+    table.evict(SLOT.producer, DEAD, dead).unwrap();
+    let successor = successor.join().unwrap();
+    let Err(ClaimError::Taken { by, .. }) = table.publisher(SLOT) else { panic!("it is free") };
+    assert_eq!(by.pid, SUCCESSOR);
+    let waiter = table.waiter(SLOT).unwrap();
+    assert!(waiter.try_wait(Seq::new(2)).expect("no ending").is_none());
+    successor
+}
+
+/// SYNC(slot-claim): what the dead had is free, its ending is not its successor's, and that goes on
+/// where the dead came to. The line had ended before, so that waking nobody orders anything, and who
+/// evicts learns of the death as by the kernel.
+fn an_eviction_frees_for_a_successor() {
+    check(2, || {
+        let table = table();
+        be_of_process(DEAD);
+        let mut publisher = table.publisher(SLOT).unwrap();
+        let successor = succeed(&table);
+        let dead = thread::spawn({
+            let table = table.clone();
+            move || {
+                publisher.pub_release(1);
+                table.end(SLOT, Ending::LinkFailed { code: 1 }).unwrap();
+                // As by a process that is killed: nobody gives the claim up.
+                core::mem::forget(publisher);
+            }
+        });
+        dead.join().unwrap();
+        assert_eq!(evict_beside(&table, successor).value(), Seq::new(1));
+    });
+}
+
+/// SYNC(slot-claim): a line that the dead gave up before still has its name, and the claim that is found
+/// there is a successor's all the same.
+fn an_eviction_leaves_a_successor_alone() {
+    check(3, || {
+        let table = table();
+        be_of_process(DEAD);
+        table.publisher(SLOT).unwrap().retire();
+        let successor = succeed(&table);
+        drop(evict_beside(&table, successor));
     });
 }

@@ -8,20 +8,22 @@
 mod claim;
 mod group;
 mod line;
+#[path = "../harness/model.rs"]
+mod model;
+mod order;
 mod park;
 mod pool;
+mod sheet;
 
-use loom::{cell::UnsafeCell, model::Builder};
+use model::{Memory, Model, check};
 use pontoon_signal::{Bound, SignalTable, SlotId, TableShape};
-use std::sync::Arc;
-
-/// A model by its name.
-pub(crate) type Model = (&'static str, fn());
 
 /// Every model.
 #[allow(dead_code, reason = "each loom_*.rs runs only its own")]
 pub(crate) fn all() -> impl Iterator<Item = &'static Model> {
-    [line::MODELS, claim::MODELS, park::MODELS, group::MODELS, pool::MODELS].into_iter().flatten()
+    let line = [line::MODELS, claim::MODELS, park::MODELS, group::MODELS];
+    let rest = [pool::MODELS, sheet::MODELS, order::MODELS];
+    line.into_iter().chain(rest).flatten()
 }
 
 /// Runs the model `name` of this process's list.
@@ -44,14 +46,6 @@ macro_rules! models {
 
 const SLOT: SlotId = SlotId::new(0, 0);
 
-/// Checks every execution with at most `preemptions` switches away from a thread that could have
-/// gone on. The faults looked for here need two; models of three threads grow too large beyond.
-fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(model);
-}
-
 fn table() -> SignalTable {
     SignalTable::in_process(TableShape::new(2, 1))
 }
@@ -64,35 +58,4 @@ fn spinning() -> Bound {
 /// A wait that sleeps after its first miss.
 fn asleep() -> Bound {
     Bound::never_give_up().spinning(0).yielding(0)
-}
-
-/// Plain memory that loom watches: reading it while it may be written is a failure.
-#[derive(Clone)]
-struct Memory(Arc<Watched>);
-
-struct Watched(UnsafeCell<u32>);
-
-// SAFETY: loom runs one thread at a time and fails the model on accesses that are not ordered.
-unsafe impl Send for Watched {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Watched {}
-
-impl Memory {
-    fn new() -> Self {
-        Self(Arc::new(Watched(UnsafeCell::new(0))))
-    }
-
-    fn write(&self, value: u32) {
-        self.0.0.with_mut(|cell| {
-            // SAFETY: see `Watched`.
-            unsafe { *cell = value }
-        });
-    }
-
-    fn read(&self) -> u32 {
-        self.0.0.with(|cell| {
-            // SAFETY: see `Watched`.
-            unsafe { *cell }
-        })
-    }
 }

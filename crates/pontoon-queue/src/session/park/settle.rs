@@ -1,10 +1,10 @@
 //! What a batch means when it is submitted, since its turn comes later.
 
-use std::{mem, sync::Arc};
+use std::{mem, ops::Range, sync::Arc};
 
-use pontoon_hal::{Command, Device, Engine, Memory, RegionId};
+use pontoon_hal::{Access, Command, Device, Engine, Memory, RegionId, overlap};
 
-use super::{EventId, Malformed, Refusal, Session};
+use super::{EventId, Malformed, Node, Refusal, Session};
 use crate::{
     Fence,
     batch::{Barrier, Step, StepOf, WaitFor, accesses, beyond},
@@ -83,18 +83,54 @@ impl<D: Device> Session<'_, D> {
         if self.parked.is_empty() || self.edges == Edges::Trust {
             return Ok(());
         }
-        let parked = self.lanes.iter().flat_map(|lane| &lane.parked);
-        let names = |step: &StepOf<D>| match step {
-            Step::Work(command) => accesses(command).any(|access| access.memory.id() == region),
-            _ => false,
-        };
-        let mut naming = parked.copied().filter(|node| {
-            self.parked.parcels.get(node).is_some_and(|parcel| parcel.steps.iter().any(names))
-        });
-        match naming.next() {
+        match self.parked_naming(|access| access.memory.id() == region).next() {
             Some(node) => Err(Refusal::Named { region, by: self.name(node) }),
             None => Ok(()),
         }
+    }
+
+    /// A parked batch that uses bytes and is not given to its device before what `lane` is given
+    /// now.
+    pub(in crate::session) fn parked_user(
+        &self,
+        region: RegionId,
+        range: &Range<usize>,
+        lane: Option<usize>,
+    ) -> Option<String> {
+        if self.parked.is_empty() {
+            return None;
+        }
+        let uses = |access: &Access<D::Memory>| {
+            access.memory.id() == region && overlap(&access.range, range)
+        };
+        let tail = lane.and_then(|lane| self.lanes[lane].parked.back());
+        let mut earlier: Vec<_> = tail.copied().into_iter().collect();
+        let mut next = 0;
+        while let Some(&node) = earlier.get(next) {
+            next += 1;
+            for before in self.parked.graph.before(node) {
+                if !earlier.contains(&before) {
+                    earlier.push(before);
+                }
+            }
+        }
+        let node = self.parked_naming(uses).find(|node| !earlier.contains(node))?;
+        Some(self.name(node))
+    }
+
+    /// The parked batches with such an access.
+    fn parked_naming(
+        &self,
+        is_such: impl Fn(&Access<D::Memory>) -> bool,
+    ) -> impl Iterator<Item = Node> {
+        let names = move |step: &StepOf<D>| match step {
+            Step::Work(command) => accesses(command).any(&is_such),
+            _ => false,
+        };
+        let parked = self.lanes.iter().flat_map(|lane| &lane.parked).copied();
+        parked.filter(move |node| {
+            self.parked.parcels.get(node).is_some_and(|parcel| parcel.steps.iter().any(&names))
+        })
     }
 
     /// The global barrier that a lane has to come after, if it is still parked on another.

@@ -1,0 +1,154 @@
+//! Paging: a window of addresses whose pages are put in place by hand, and who is asked for them.
+//!
+//! What [`Paging`] promises is the kernel's work; what a page holds, and where it comes from, is the
+//! business of a [`Pager`].
+
+use core::{error, fmt, ops::Range, ptr::NonNull};
+
+use pontoon_signal::{Block, shim::AtomicU64};
+
+/// The bytes of a page.
+pub const PAGE: usize = 4096;
+/// The words of a page.
+pub const PAGE_WORDS: usize = PAGE / 8;
+
+/// An access that found no page in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageFault {
+    /// Which page of the window.
+    pub page: usize,
+    /// Whether it was a store, where the processor says so.
+    pub write: bool,
+    /// Whether the page was [poisoned](Paging::poison).
+    pub poisoned: bool,
+}
+
+/// What became of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// The access is to be made again: mostly the page is there now.
+    Again,
+    /// Nothing can be done: the thread gets the signal that it would have got without a pager.
+    Refused,
+}
+
+/// Who is asked for pages.
+///
+/// It may be asked in a signal handler, on the thread whose access it was: it neither allocates nor locks
+/// what that thread may hold, panics never, touches no page of a window that is not in place, and comes back
+/// within a bound of its own. What an ordinary call holds while an access of its own faults, it does not wait
+/// for.
+pub trait Pager: Send + Sync {
+    /// Sees to a fault.
+    fn fault(&self, fault: PageFault) -> Served;
+}
+
+/// What [`Paging::written`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// How many ranges were filled in.
+    pub ranges: usize,
+    /// From which page on to look next; the end of what was asked for, once all was seen.
+    pub next: usize,
+}
+
+/// A window: pages of addresses, each in its place or not.
+///
+/// - P1: an access to a page that is not in place asks the window's [`Pager`], and is made again after
+///   [`Served::Again`]. Any number of threads may fault on a page at the same time; each asks.
+/// - P2: [`place`](Self::place) puts whole pages in place at once: no access sees part of one. One that is in
+///   place stays as it is. A poisoned page is poisoned no more.
+/// - P3: a store to a page that was put in place, or that [`written`](Self::written) has told of, is told of by the next
+///   `written`, whichever thread makes it. One that comes while `written` looks is told of by this look or the next.
+/// - P4: no store is lost by [`take`](Self::take): each is in what it shows, or faults and asks the pager.
+/// - P5: an access to a poisoned page asks the pager, and says so.
+/// - P6: none of the calls allocates, waits for other threads or touches a page not in place: a pager may
+///   make them.
+pub trait Paging: Send + Sync + fmt::Debug {
+    /// How many pages it has.
+    fn pages(&self) -> usize;
+
+    /// Its first byte; it stays there as long as the window.
+    fn base(&self) -> NonNull<u8>;
+
+    /// Whether its pager is asked in a signal handler, on the thread whose access it was.
+    fn asks_in_handler(&self) -> bool;
+
+    /// The words of a page, which any thread may write at any time. Touching them is an access as any other: it
+    /// faults where the page is not in place.
+    ///
+    /// # Panics
+    ///
+    /// There is no such page.
+    fn words(&self, page: usize) -> &[AtomicU64];
+
+    /// P2: puts pages in place from `page` on, as many as `from` has whole ones, with its bytes. Tells of each that
+    /// was in place and stays as it was.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; some may be in place then.
+    fn place(
+        &self,
+        page: usize,
+        from: &Block,
+        there: &mut dyn FnMut(usize),
+    ) -> Result<(), PagingError>;
+
+    /// P3: the pages of `pages` that were stored to, as ranges in order, as many as `found` has room for.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; then no store is forgotten.
+    fn written(
+        &self,
+        pages: Range<usize>,
+        found: &mut [Range<usize>],
+    ) -> Result<Written, PagingError>;
+
+    /// P4: takes a page away, and shows what was in it last. If `last` says no, it is put back as it was.
+    /// Whether it is gone; one that was not in place is.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; then it is in place as it was.
+    fn take(
+        &self,
+        page: usize,
+        last: &mut dyn FnMut(&[AtomicU64]) -> bool,
+    ) -> Result<bool, PagingError>;
+
+    /// Takes pages away with what is in them.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    fn discard(&self, pages: Range<usize>) -> Result<(), PagingError>;
+
+    /// P5: poisons the pages of `pages` that are not in place.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    fn poison(&self, pages: Range<usize>) -> Result<(), PagingError>;
+}
+
+/// A call of the kernel that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PagingError {
+    /// Which one.
+    pub call: &'static str,
+    /// Its error number.
+    pub code: i32,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+impl fmt::Display for PagingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { call, code, remedy } = self;
+        write!(f, "{call} failed with error {code}; {remedy}")
+    }
+}
+
+impl error::Error for PagingError {}
