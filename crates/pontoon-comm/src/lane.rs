@@ -1,0 +1,417 @@
+//! A lane: a ring to one peer, or a trigger, and what the proxy has done of it.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, OnceLock},
+};
+
+use pontoon_hal::link::{LinkError, Order};
+use pontoon_signal::{
+    ClaimError, Ending, Publisher, Rank, RecordKind, Seq, SignalTable, Slot, SlotId, TableShape,
+    shim::{AtomicU64, Ordering::*},
+};
+
+use crate::{
+    CommError, Operation, Settings, Task,
+    channel::{Channel, NoSignal, Route},
+    error::reason,
+    fuse::Fuse,
+    proxy::{A_TASK, Heart, Shared},
+    ring::{Consumer, Ring, RingError, Taken},
+    routes::{Known, Routes},
+};
+
+/// The most tasks of a lane that are under way on the link.
+const UNDER_WAY_MAX: usize = 4096;
+/// A turn ends with the task that makes it so many bytes, and what it took beyond them is left out of the
+/// turns after it: what is large holds up others for one task and no batch of them, takes no more than its
+/// part of the proxy's time, and is told of when it is done.
+const TURN_BYTES: u64 = 1 << 20;
+/// Full batches between two looks at how far producers are: each takes a line that they write.
+const BATCHES_A_LOOK: u32 = 16;
+
+/// What the proxy alone counts. On lines of their own: kernels read those beside them at each push.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Counts {
+    pub(crate) tasks: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) deepest: AtomicU64,
+}
+
+/// What kernels and the proxy share.
+///
+/// Invariant N1: *done* is at or past a task's end only once the link is done with its bytes. It ends
+/// with the ring, and what is not done by then never will be.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    /// `None` for that of a trigger.
+    ring: Option<Ring>,
+    /// Of its ports.
+    pub(crate) routes: Routes,
+    pub(crate) done: Slot,
+    /// What the link said that ended it.
+    pub(crate) fault: OnceLock<LinkError>,
+    /// Set once the proxy will begin nothing more of it.
+    left: OnceLock<()>,
+    pub(crate) counts: Counts,
+}
+
+impl Lane {
+    /// A lane, and what its proxy needs of it.
+    pub(crate) fn open(settings: &Settings) -> Result<(Arc<Self>, Ends), CommError> {
+        let (ring, consumer) = Ring::open(settings.depth, settings.start)?;
+        let (lane, done) = Self::over(Some(ring), settings.start)?;
+        Ok((lane, Ends { intake: Intake::Ring(consumer), done, known: Known::default() }))
+    }
+
+    /// The lane of a trigger, whose tasks have the numbers of `known`.
+    pub(crate) fn triggered(fuse: Fuse, known: Known) -> Result<(Arc<Self>, Ends), CommError> {
+        let (lane, done) = Self::over(None, fuse.start())?;
+        Ok((lane, Ends { intake: Intake::Fuse(fuse), done, known }))
+    }
+
+    fn over(ring: Option<Ring>, start: Seq) -> Result<(Arc<Self>, Publisher), CommError> {
+        let table = SignalTable::in_process(TableShape::new(1, 1).starting_at(start));
+        let slot = SlotId::new(0, 0);
+        let failed = |error: ClaimError| CommError::Ring(RingError::Claim(error));
+        let publisher = table.publisher(slot).map_err(failed)?.dated_by_ticks();
+        let done = table.slot(slot).map_err(failed)?;
+        let (routes, counts) = (Routes::default(), Counts::default());
+        let (fault, left) = (OnceLock::new(), OnceLock::new());
+        Ok((Arc::new(Self { ring, routes, done, fault, left, counts }), publisher))
+    }
+
+    pub(crate) fn ring(&self) -> Option<&Ring> {
+        self.ring.as_ref()
+    }
+
+    /// The last port with `number` is gone: what it pushed is before the ring's head.
+    pub(crate) fn retire(&self, number: u16) {
+        self.routes.retire(number, || self.ring().map_or(self.done.value(), Ring::head));
+    }
+
+    /// Whether the proxy will begin nothing more of it.
+    pub(crate) fn is_left(&self) -> bool {
+        self.left.get().is_some()
+    }
+
+    /// Ends it: nothing more is pushed, and nothing more is done.
+    pub(crate) fn end(&self, ending: Ending) {
+        if let Some(ring) = &self.ring {
+            ring.close(ending);
+        }
+        self.done.end(ending);
+    }
+}
+
+/// The proxy's ends of a lane.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    intake: Intake,
+    done: Publisher,
+    known: Known,
+}
+
+/// Where tasks come from.
+#[derive(Debug)]
+enum Intake {
+    Ring(Consumer),
+    Fuse(Fuse),
+}
+
+/// A lane as the proxy works on it.
+#[derive(Debug)]
+pub(crate) struct Haul {
+    channel: Arc<Channel>,
+    lane: Arc<Lane>,
+    intake: Intake,
+    done: Publisher,
+    link_done: Slot,
+    known: Known,
+    /// Where tasks end in the ring, and the link's numbers of them.
+    under_way: VecDeque<(Seq, Seq)>,
+    own: Rank,
+    full_batches: u32,
+    /// Bytes that it took beyond those of its turns.
+    owed: u64,
+    is_moved_here: bool,
+    /// Whether the last turn left tasks that only time helps: the link has no room, their signal is in use, or
+    /// they were given up.
+    is_held_up: bool,
+    /// How it ended, once it did.
+    ending: Option<Ending>,
+}
+
+/// What a turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Something got on.
+    Busy,
+    /// Nothing was there to do now, but the link has not done all yet, or will take no more for a while.
+    Waiting,
+    /// Nothing was there to do.
+    Idle,
+    /// It has ended before its time, and is to be closed.
+    Over,
+    /// It is a trigger's that is gone, and all is done.
+    Spent,
+}
+
+impl Haul {
+    pub(crate) fn new(
+        channel: Arc<Channel>,
+        lane: Arc<Lane>,
+        ends: Ends,
+    ) -> Result<Self, CommError> {
+        let link_done = channel.link.completions(channel.peer)?;
+        let Ends { intake, done, known } = ends;
+        let own = channel.link.rank();
+        let under_way = VecDeque::with_capacity(UNDER_WAY_MAX);
+        let is_moved_here = !channel.link.moves_by_itself(channel.peer);
+        Ok(Self {
+            channel,
+            lane,
+            intake,
+            done,
+            link_done,
+            known,
+            under_way,
+            own,
+            full_batches: 0,
+            owed: 0,
+            is_moved_here,
+            is_held_up: false,
+            ending: None,
+        })
+    }
+
+    /// Whether there is something that the next turn may get on with, though this one did not.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.is_held_up && self.has_tasks()
+    }
+
+    /// Whether a task waits to be taken.
+    fn has_tasks(&self) -> bool {
+        match &self.intake {
+            Intake::Ring(consumer) => !consumer.is_empty(),
+            Intake::Fuse(fuse) => fuse.is_lit(),
+        }
+    }
+
+    /// Takes up to `batch` tasks or [`TURN_BYTES`], and tells of those that are done.
+    pub(crate) fn turn(&mut self, batch: u32, heart: &mut Heart) -> Turn {
+        if let Some(ending) = self.lane.done.ending() {
+            return self.leave(ending);
+        }
+        let budget = TURN_BYTES.saturating_sub(self.owed);
+        self.owed = self.owed.saturating_sub(TURN_BYTES);
+        let Self { channel, lane, intake, known, under_way, .. } = self;
+        let (mut fault, mut tasks, mut slots, mut bytes) = (None, 0, 0, 0);
+        let mut is_held_up = false;
+        let take = |end, task: Option<&Task>| {
+            if bytes >= budget || fault.is_some() {
+                return Taken::No;
+            }
+            if under_way.len() == UNDER_WAY_MAX {
+                is_held_up = true;
+                return Taken::No;
+            }
+            let route = task.and_then(|task| Some((known.find(&lane.routes, task.route)?, task)));
+            match route.map_or(Err(Refused::Unknown), |(route, task)| post(channel, route, task)) {
+                Ok((seq, moved)) => {
+                    tasks += 1;
+                    slots += task.map_or(0, Task::slots) as u64;
+                    bytes += moved;
+                    under_way.push_back((end, seq));
+                    heart.after(moved.saturating_add(A_TASK));
+                    Taken::Yes
+                }
+                Err(Refused::Later) => {
+                    is_held_up = true;
+                    Taken::No
+                }
+                Err(refused) => {
+                    fault = Some(refused);
+                    Taken::No
+                }
+            }
+        };
+        match intake {
+            Intake::Ring(consumer) => consumer.drain(batch, take),
+            Intake::Fuse(fuse) => fuse.drain(batch, take),
+        };
+        self.is_held_up = is_held_up;
+        if tasks > 0 {
+            let counts = &lane.counts;
+            grow(&counts.tasks, tasks);
+            grow(&counts.bytes, bytes);
+            let mut depth = slots;
+            if tasks == u64::from(batch) || bytes >= budget {
+                if self.full_batches.is_multiple_of(BATCHES_A_LOOK) {
+                    let positions = lane.ring().map(Ring::positions);
+                    let left = positions.map_or(0, |(head, tail)| head.ahead_of(tail));
+                    depth += u64::try_from(left).unwrap_or(0);
+                }
+                self.full_batches = self.full_batches.wrapping_add(1);
+            }
+            counts.deepest.store(depth.max(counts.deepest.load(Relaxed)), Relaxed);
+        }
+        self.owed += bytes.saturating_sub(budget);
+        let settled = self.settle();
+        self.known.forget(&self.lane.routes, self.done.value());
+        if let Some(refused) = fault {
+            self.fail(refused);
+            return Turn::Over;
+        }
+        if !self.under_way.is_empty()
+            && let Some(ending) = self.link_done.ending()
+        {
+            // What was done before the end is told first.
+            self.settle();
+            self.ending = Some(ending);
+            return Turn::Over;
+        }
+        let has_to_wait = budget == 0 && self.has_tasks();
+        let is_still = self.under_way.is_empty() && !is_held_up;
+        match (tasks > 0 || settled || has_to_wait, is_still) {
+            (true, _) => Turn::Busy,
+            (false, false) => Turn::Waiting,
+            (false, true) if self.is_spent() => {
+                let ending = Ending::Aborted { reason: reason::DISARMED, by: self.own };
+                self.ending = Some(ending);
+                self.end(ending);
+                Turn::Spent
+            }
+            (false, true) => Turn::Idle,
+        }
+    }
+
+    /// A kernel gave it up: nothing more is begun. It is left when nothing is under way either.
+    fn leave(&mut self, ending: Ending) -> Turn {
+        self.is_held_up = true;
+        self.settle();
+        if !self.under_way.is_empty() && self.link_done.ending().is_none() {
+            return Turn::Waiting;
+        }
+        self.ending = Some(ending);
+        Turn::Over
+    }
+
+    fn is_spent(&self) -> bool {
+        matches!(&self.intake, Intake::Fuse(fuse) if fuse.is_spent())
+    }
+
+    /// Tells of the tasks that the link is done with (N1). Whether there were any.
+    fn settle(&mut self) -> bool {
+        if self.under_way.is_empty() {
+            return false;
+        }
+        let link_done = self.link_done.acquire();
+        let mut done = None;
+        while let Some(&(end, seq)) = self.under_way.front()
+            && link_done.is_at_or_past(seq)
+        {
+            done = Some(end);
+            self.under_way.pop_front();
+        }
+        // Only this grows it, and ends grow: it is never behind.
+        done.is_some_and(|end| self.done.pub_release_set(end).is_ok())
+    }
+
+    fn fail(&mut self, refused: Refused) {
+        let aborted = Ending::Aborted { reason: reason::TASK, by: self.own };
+        let ending = match &refused {
+            Refused::Link(LinkError::PeerDead { peer }) => Ending::PeerDead { rank: *peer },
+            Refused::Link(LinkError::Failed { code, .. }) => Ending::LinkFailed { code: *code },
+            _ => aborted,
+        };
+        if let Refused::Link(error) = refused {
+            let peer = self.channel.peer.0;
+            tracing::warn!(target: "pontoon::comm", peer, %error, "a task was refused");
+            let _ = self.lane.fault.set(error);
+        }
+        self.ending = Some(ending);
+    }
+
+    pub(crate) fn end(&self, ending: Ending) {
+        self.lane.end(ending);
+        let _ = self.lane.left.set(());
+        self.lane.routes.close();
+    }
+
+    /// Whether it has ended, and nothing is to be done for it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// Writes down how far it came and the code of its ending, and then tells: who is told finds the record.
+    pub(crate) fn close(&self, shared: &Shared) {
+        let Some(ending) = self.ending else { return };
+        let done = self.lane.done.value().get();
+        let code = match ending {
+            Ending::LinkFailed { code } => u64::from(code.cast_unsigned()),
+            Ending::Aborted { reason, .. } => reason.get().into(),
+            _ => 0,
+        };
+        let asked = self.lane.ring().map_or(done, |ring| ring.head().get());
+        shared.record(RecordKind::LINK_FAILED, self.channel.peer, [code, done, asked]);
+        self.end(ending);
+    }
+
+    /// Moves its link on, if that does not move by itself. Whether there was anything to do.
+    pub(crate) fn move_link(&self) -> bool {
+        self.is_moved_here && self.channel.link.progress()
+    }
+}
+
+/// For a counter that one thread writes: no locked instruction.
+pub(crate) fn grow(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
+}
+
+enum Refused {
+    /// There is no room under way, or the signal is in use.
+    Later,
+    /// It is no task of this version, or of no route.
+    Unknown,
+    Link(LinkError),
+}
+
+/// Hands `task` to the link. Gives the link's number of it, and the bytes it moves.
+fn post(channel: &Channel, route: &Route, task: &Task) -> Result<(Seq, u64), Refused> {
+    let number = |number: u64| usize::try_from(number).map_err(|_| Refused::Unknown);
+    let to = number(task.to)?;
+    let range = || -> Result<_, Refused> {
+        let (from, bytes) = (number(task.from)?, number(task.bytes)?);
+        Ok(from..from.checked_add(bytes).ok_or(Refused::Unknown)?)
+    };
+    let link = &channel.link;
+    let order = if task.strong { Order::Strong } else { Order::Weak };
+    let signal = || {
+        route.try_signal().map_err(|no| match no {
+            NoSignal::Busy => Refused::Later,
+            NoSignal::None => Refused::Unknown,
+        })
+    };
+    let posted = match task.operation {
+        Operation::Put => link.write(&route.source, range()?, &route.target, to),
+        Operation::PutSignal => {
+            let (mut signal, target) = (signal()?, &route.target);
+            link.write_signal(&route.source, range()?, target, to, &mut signal, task.n, order)
+        }
+        Operation::Signal => link.signal(&mut *signal()?, task.n, order),
+        Operation::Get => link.read(&route.target, to, &route.source, range()?),
+        Operation::PutValue => link.write_inline(&task.from.to_ne_bytes(), &route.target, to),
+        Operation::Add => link.post_add(&route.target, to, task.bytes, None),
+        Operation::FetchAdd => {
+            let reply = (&route.source, number(task.from)?);
+            link.post_add(&route.target, to, task.bytes, Some(reply))
+        }
+    };
+    match posted {
+        Ok(seq) => Ok((seq, task.moved())),
+        Err(LinkError::Full { .. }) => Err(Refused::Later),
+        Err(error) => Err(Refused::Link(error)),
+    }
+}

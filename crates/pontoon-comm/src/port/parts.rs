@@ -1,0 +1,207 @@
+//! What all clones of a port share: where its tasks go, and what is waited for on the way.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use pontoon_signal::{Bound, Ending, Nanos, Rank, Seq, shim::yield_now};
+
+use super::Mode;
+use crate::{
+    SendError, Task,
+    channel::{Channel, Route},
+    error::reason,
+    lane::Lane,
+    proxy::{Pulse, Shared},
+    ring::{Claimed, PushError, Ring},
+    ticket::Until,
+};
+
+/// What all clones of a port share.
+pub(crate) struct Parts {
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) proxy: Arc<Shared>,
+    pub(crate) route: Arc<Route>,
+    /// That of its route on its lane, given back with the last clone (C2). A trigger's calls have numbers of
+    /// their own.
+    pub(super) number: Option<u16>,
+    pub(super) lane: Arc<Lane>,
+}
+
+impl Parts {
+    pub(crate) fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    /// The same over the lane of a trigger.
+    pub(crate) fn with_lane(&self, lane: Arc<Lane>) -> Self {
+        let (channel, proxy) = (Arc::clone(&self.channel), Arc::clone(&self.proxy));
+        Self { channel, proxy, route: Arc::clone(&self.route), number: None, lane }
+    }
+
+    /// That its tasks may yet be done.
+    #[inline]
+    pub(crate) fn still_open(&self) -> Result<(), SendError> {
+        match self.lane.done.ending() {
+            None => Ok(()),
+            Some(ending) => {
+                let (peer, done) = (self.peer(), self.lane.done.value());
+                Err(SendError::Ended { peer, ending, done, wanted: done + 1 })
+            }
+        }
+    }
+
+    /// The ring; a trigger has none, and nobody pushes there.
+    pub(super) fn ring(&self) -> Result<&Ring, SendError> {
+        let peer = self.peer();
+        self.lane.ring().ok_or(SendError::Impossible { peer, what: "ring for a trigger" })
+    }
+
+    pub(crate) fn peer(&self) -> Rank {
+        self.channel.peer
+    }
+
+    /// Waits until the lane's tasks are done to `end`, and looks after the proxy meanwhile.
+    pub(crate) fn wait_for_lane(&self, end: Seq, bound: Bound) -> Result<(), SendError> {
+        self.wait_for(self.lane(), end, bound)
+    }
+
+    /// As [`wait_for_lane`](Self::wait_for_lane), for any lane to that peer.
+    fn wait_for(&self, lane: &Lane, end: Seq, bound: Bound) -> Result<(), SendError> {
+        let stall = self.proxy.settings.stall;
+        let waiter = lane.done.uncounted_waiter();
+        let (started, mut pulse) = (Instant::now(), Pulse::of(&self.proxy, lane));
+        loop {
+            let spent = started.elapsed();
+            let left = bound.less(Nanos::from(spent));
+            // Counted bounds are the caller's to count: they are used up in one go.
+            let is_last =
+                bound.tries().is_some() || left.deadline().is_some_and(|left| left <= stall / 4);
+            let slice =
+                if is_last { left } else { Bound::within(stall / 4).spinning(bound.spin()) };
+            match waiter.wait_ge_bounded(end, slice) {
+                Ok(observed) => {
+                    let _ = observed.acq_fence();
+                    return Ok(());
+                }
+                Err(error) if is_last || !error.is_timeout() => {
+                    return Err(SendError::of_wait(&error, self.peer(), started.elapsed()));
+                }
+                Err(_) => {}
+            }
+            if let Some(silent) = pulse.missed(stall) {
+                let (peer, done) = (self.peer(), lane.done.value());
+                return Err(SendError::Stalled { peer, silent, done, wanted: end });
+            }
+        }
+    }
+
+    /// Whether all that was put in the lane's ring is done; what was done is before what this thread does next.
+    #[inline]
+    pub(super) fn is_quiet(lane: &Lane) -> bool {
+        lane.ring().is_none_or(|ring| ring.head() == lane.done.acquire())
+    }
+
+    /// Waits until all that was put in rings to that peer before is done, so that what comes next is after it.
+    /// The own ring keeps its order by itself, for a call that goes by it.
+    #[inline]
+    pub(super) fn catch_up(&self, mode: Mode, patience: Duration) -> Result<(), SendError> {
+        for lane in &self.channel.lanes {
+            let is_own = mode == Mode::Ring && Arc::ptr_eq(lane, &self.lane);
+            if !is_own && !Self::is_quiet(lane) {
+                let head = lane.ring().map_or(lane.done.value(), Ring::head);
+                self.wait_for(lane, head, Bound::within(patience))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up on what this lane was asked for, whoever is to see that.
+    pub(crate) fn give_up(&self) {
+        let ending = Ending::Aborted { reason: reason::ABANDONED, by: self.channel.link.rank() };
+        self.lane.end(ending);
+        self.proxy.ring_the_bell();
+    }
+
+    /// Gives up on what this lane was asked for: nothing more of it is begun. Waits for the proxy to say that it
+    /// has seen that, so that the bytes of what was not begun are the caller's again.
+    pub(crate) fn abandon(&self) {
+        self.give_up();
+        let started = Instant::now();
+        while !self.lane.is_left() && started.elapsed() < self.proxy.settings.patience {
+            yield_now();
+        }
+    }
+
+    /// Waits until a call is done.
+    pub(crate) fn wait_until(&self, until: Until, bound: Bound) -> Result<(), SendError> {
+        match until {
+            Until::Done => Ok(()),
+            Until::Lane(end) => self.wait_for_lane(end, bound),
+        }
+    }
+
+    pub(super) fn push(&self, tasks: &[Task], patience: Duration) -> Result<Claimed, SendError> {
+        let ring = self.ring()?;
+        let pushed = match tasks {
+            [task] => ring.push(task),
+            _ => ring.push_all(tasks),
+        };
+        match pushed {
+            Ok(claimed) => {
+                self.proxy.ring_the_bell();
+                Ok(claimed)
+            }
+            Err(PushError::Full { .. }) => self.push_later(tasks, patience),
+            Err(why) => Err(self.refused(why, Duration::ZERO)),
+        }
+    }
+
+    /// Waits for room.
+    #[cold]
+    fn push_later(&self, tasks: &[Task], patience: Duration) -> Result<Claimed, SendError> {
+        let (ring, stall) = (self.ring()?, self.proxy.settings.stall);
+        let (waiter, started) = (ring.credits().uncounted_waiter(), Instant::now());
+        let mut pulse = Pulse::of(&self.proxy, &self.lane);
+        loop {
+            let next = waiter.value() + 1;
+            match ring.push_all(tasks) {
+                Ok(claimed) => {
+                    self.proxy.ring_the_bell();
+                    return Ok(claimed);
+                }
+                Err(why @ PushError::Full { .. }) => {
+                    let spent = started.elapsed();
+                    if spent >= patience {
+                        return Err(self.refused(why, spent));
+                    }
+                    if let Some(silent) = pulse.missed(stall) {
+                        let (peer, done) = (self.peer(), self.lane.done.value());
+                        return Err(SendError::Stalled { peer, silent, done, wanted: ring.head() });
+                    }
+                    // Each credit is looked at; what it ended with is told by the next push.
+                    let slice = (patience - spent).min(stall / 4);
+                    let _ = waiter.wait_ge_bounded(next, Bound::within(slice)).map(|_| ());
+                }
+                Err(why) => return Err(self.refused(why, started.elapsed())),
+            }
+        }
+    }
+
+    #[cold]
+    fn refused(&self, why: PushError, waited: Duration) -> SendError {
+        match (why, self.lane().fault.get()) {
+            (PushError::Ended(_), Some(fault)) => SendError::Link(fault.clone()),
+            _ => SendError::Push { peer: self.peer(), why, waited },
+        }
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.lane.retire(number);
+        }
+    }
+}
