@@ -1,0 +1,159 @@
+//! Bytes of a window in and out, by accesses as any others, and pages that stay for as long as somebody needs them.
+
+use core::{ops::Range, ptr::NonNull};
+
+use pontoon_hal::paging::{PAGE, PAGE_WORDS};
+use pontoon_signal::{
+    Bound,
+    shim::{AtomicU64, Ordering::Relaxed},
+};
+
+use crate::{
+    SmcError, Window,
+    clock::Clock,
+    pool::Inner,
+    release::late,
+    table::{SlotIndex, State},
+};
+
+impl Window {
+    /// Copies the bytes from `offset` on, as many as `into` has, by loads as any others.
+    ///
+    /// # Errors
+    ///
+    /// [`SmcError::OutOfRange`].
+    ///
+    /// # Blocks
+    ///
+    /// As those loads would.
+    pub fn get(&self, offset: usize, into: &mut [u8]) -> Result<(), SmcError> {
+        let len = into.len();
+        self.each_word(offset, len, |word, bytes, at| {
+            let value = word.load(Relaxed).to_ne_bytes();
+            into[at..at + bytes.len()].copy_from_slice(&value[bytes]);
+        })
+    }
+
+    /// Copies `bytes` to the window, from `offset` on, by stores as any others. The bytes beside them in their words
+    /// stay whatever others make of them.
+    ///
+    /// # Errors
+    ///
+    /// [`SmcError::OutOfRange`].
+    ///
+    /// # Blocks
+    ///
+    /// As those stores would.
+    pub fn put(&self, offset: usize, bytes: &[u8]) -> Result<(), SmcError> {
+        self.each_word(offset, bytes.len(), |word, places, at| {
+            let new = &bytes[at..at + places.len()];
+            if let Ok(whole) = new.try_into() {
+                return word.store(u64::from_ne_bytes(whole), Relaxed);
+            }
+            let mut seen = word.load(Relaxed);
+            loop {
+                let mut value = seen.to_ne_bytes();
+                value[places.clone()].copy_from_slice(new);
+                let value = u64::from_ne_bytes(value);
+                match word.compare_exchange_weak(seen, value, Relaxed, Relaxed) {
+                    Ok(_) => return,
+                    Err(now) => seen = now,
+                }
+            }
+        })
+    }
+
+    /// Each word that has some of the `len` bytes from `offset` on: which of its bytes, and where among all they begin.
+    fn each_word(
+        &self,
+        offset: usize,
+        len: usize,
+        mut access: impl FnMut(&AtomicU64, Range<usize>, usize),
+    ) -> Result<(), SmcError> {
+        let asked = offset..offset.saturating_add(len);
+        self.mapped(&asked)?;
+        let mut at = offset;
+        while at < asked.end {
+            let end = asked.end.min((at / 8 + 1) * 8);
+            let words = self.pane().paging.words(at / PAGE);
+            access(&words[at / 8 % PAGE_WORDS], at % 8..at % 8 + (end - at), at - offset);
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Has the pages of `bytes` here for as long as `work` takes, which is given the address of the first of those
+    /// bytes: for system calls, that fail on pages that are not here. No other call of the window touches them
+    /// meanwhile; plain loads and stores do.
+    ///
+    /// # Errors
+    ///
+    /// [`SmcError::OutOfRange`]; [`SmcError::TooMany`] for more than half of the pool; [`SmcError::Unavailable`] if one holds
+    /// the pattern; [`SmcError::TimedOut`].
+    ///
+    /// # Blocks
+    ///
+    /// As long as `bound` allows, and then as long as `work` takes.
+    pub fn with_resident<T>(
+        &self,
+        bytes: Range<usize>,
+        bound: Bound,
+        work: impl FnOnce(NonNull<u8>) -> T,
+    ) -> Result<T, SmcError> {
+        self.mapped(&bytes)?;
+        let (inner, mut clock) = (self.inner(), Clock::bound(bound));
+        let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
+        let most = inner.table.len() / 2;
+        if pages.len() > most {
+            return Err(SmcError::TooMany { pages: pages.len(), most });
+        }
+        let mut held = Held { inner, slots: Vec::with_capacity(pages.len()) };
+        for page in pages {
+            held.slots.push(self.hold_here(page, &mut clock)?);
+        }
+        let base = self.base();
+        // Within the window, as was checked, so that the address does not wrap.
+        let first = base.map_addr(|base| base.saturating_add(bytes.start));
+        let done = work(first);
+        drop(held);
+        Ok(done)
+    }
+
+    /// Takes hold of a page that is here, having fetched it if it was not.
+    fn hold_here(&self, page: usize, clock: &mut Clock) -> Result<SlotIndex, SmcError> {
+        let (inner, pane) = (self.inner(), self.pane());
+        let id = pane.id(page);
+        loop {
+            let found = inner.table.find(id);
+            if let Some(slot) = found {
+                if inner.table.turn(slot, id, State::Resident, State::Busy) {
+                    return Ok(slot);
+                }
+                if inner.table.state(slot) == State::Poisoned {
+                    self.check(page * PAGE..(page + 1) * PAGE)?;
+                }
+            } else {
+                // An access as any other.
+                let _ = pane.paging.words(page)[0].load(Relaxed);
+            }
+            if !clock.pause() {
+                let extent = self.extent_of(page * PAGE..(page + 1) * PAGE)?;
+                return Err(late(extent, clock.waited()));
+            }
+        }
+    }
+}
+
+/// Pages that somebody has hold of.
+struct Held<'w> {
+    inner: &'w Inner,
+    slots: Vec<SlotIndex>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        for &slot in &self.slots {
+            self.inner.table.set(slot, State::Resident);
+        }
+    }
+}

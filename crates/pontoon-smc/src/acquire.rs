@@ -1,0 +1,231 @@
+//! Acquire: what others changed at home comes into pages that are here, beside what was written here.
+
+use core::ops::Range;
+
+use arrayvec::ArrayVec;
+use pontoon_hal::paging::{PAGE, PAGE_WORDS};
+use pontoon_signal::{Bound, Seq, shim::Ordering::Relaxed};
+
+use crate::{
+    Home, SmcError,
+    bytes::merge,
+    clock::Clock,
+    counts::add,
+    extent::{Held, Place},
+    pane::Pane,
+    pool::{Inner, STAGE, Stage},
+    release::late,
+    table::{SlotIndex, State},
+};
+
+/// Pages whose versions are read at once: the first half of a stage holds them.
+const CHUNK: usize = STAGE / 2 / 8;
+/// Pages that are read again at once: into the other half.
+const AGAIN: usize = STAGE / 2 / PAGE;
+
+/// What an acquire did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AcquireReport {
+    /// Resident pages whose versions were compared.
+    pub checked: u64,
+    /// Pages of them that home had changed.
+    pub merged: u64,
+    /// Bytes in them that had changed.
+    pub bytes: u64,
+    /// Bytes of those that were written here too since the last release, and are home's now.
+    pub conflicts: u64,
+}
+
+impl core::ops::AddAssign for AcquireReport {
+    fn add_assign(&mut self, other: Self) {
+        self.checked += other.checked;
+        self.merged += other.merged;
+        self.bytes += other.bytes;
+        self.conflicts += other.conflicts;
+    }
+}
+
+/// A page that is to be read again.
+struct Stale {
+    page: usize,
+    slot: SlotIndex,
+    version: u64,
+}
+
+impl Inner {
+    /// Acquires the pages `pages` of an extent.
+    pub(crate) fn acquire(
+        &self,
+        pane: &Pane,
+        extent: &Held,
+        pages: Range<usize>,
+        bound: Bound,
+    ) -> Result<AcquireReport, SmcError> {
+        let mut clock = Clock::bound(bound);
+        let place = extent.place(&mut clock).ok_or_else(|| late(extent, clock.waited()))?;
+        let mut stage = self.stage(&mut clock).ok_or_else(|| late(extent, clock.waited()))?;
+        let mut report = AcquireReport::default();
+        for chunk in self.chunks(pane, pages) {
+            let (start, bytes) = (chunk.start, chunk.len() * 8);
+            let into = stage.at..stage.at + bytes;
+            let first = place.at_home(extent, start);
+            let number =
+                place.home.post(&mut clock, |home| home.read_versions(first, into.clone()))?;
+            self.await_read(extent, &place, number, &mut stage, &mut clock)?;
+            place.home.fence()?;
+            let mut stale = ArrayVec::<Stale, AGAIN>::new();
+            for page in chunk {
+                let Some(slot) = self.table.find(pane.id(page)) else { continue };
+                report.checked += 1;
+                let version = stage.words[page - start].load(Relaxed);
+                if version == self.table.version(slot) {
+                    continue;
+                }
+                stale.push(Stale { page, slot, version });
+                if stale.is_full() {
+                    self.renew(
+                        pane,
+                        extent,
+                        &place,
+                        &mut stale,
+                        &mut stage,
+                        &mut clock,
+                        &mut report,
+                    )?;
+                }
+            }
+            self.renew(pane, extent, &place, &mut stale, &mut stage, &mut clock, &mut report)?;
+        }
+        add(&pane.counts.checked, report.checked as usize);
+        add(&pane.counts.merged, report.merged as usize);
+        add(&pane.counts.conflicts, report.conflicts as usize);
+        Ok(report)
+    }
+
+    /// Ranges of at most [`CHUNK`] pages that have all resident ones of `pages`.
+    fn chunks(&self, pane: &Pane, pages: Range<usize>) -> Vec<Range<usize>> {
+        let cut = |range: &Range<usize>| {
+            let end = range.end;
+            range
+                .clone()
+                .step_by(CHUNK)
+                .map(move |at| at..(at + CHUNK).min(end))
+                .collect::<Vec<_>>()
+        };
+        if pages.len() <= 4 * self.table.len() {
+            return cut(&pages);
+        }
+        let resident = self.table.slots().filter(|&slot| self.table.state(slot) != State::Free);
+        let ids = resident.map(|slot| self.table.page(slot));
+        let mine = ids.filter(|id| id.window() == pane.window && pages.contains(&id.page()));
+        let mut mine: Vec<usize> = mine.map(|id| id.page()).collect();
+        mine.sort_unstable();
+        let mut chunks: Vec<Range<usize>> = Vec::new();
+        for page in mine {
+            match chunks.last_mut() {
+                Some(chunk) if page < chunk.start + CHUNK => chunk.end = page + 1,
+                _ => chunks.push(page..page + 1),
+            }
+        }
+        chunks
+    }
+
+    /// Reads pages again and merges them, while nobody else works on them.
+    #[expect(clippy::too_many_arguments, reason = "what, of where, by what, and what it came to")]
+    fn renew(
+        &self,
+        pane: &Pane,
+        extent: &Held,
+        place: &Place,
+        stale: &mut ArrayVec<Stale, AGAIN>,
+        stage: &mut Stage<'_>,
+        clock: &mut Clock,
+        report: &mut AcquireReport,
+    ) -> Result<(), SmcError> {
+        let mut held = ArrayVec::<Stale, AGAIN>::new();
+        let renewed = self.renew_held(pane, extent, place, stale, &mut held, stage, clock, report);
+        for page in held {
+            self.table.set(page.slot, State::Resident);
+        }
+        stale.clear();
+        renewed
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "as of its only caller")]
+    fn renew_held(
+        &self,
+        pane: &Pane,
+        extent: &Held,
+        place: &Place,
+        stale: &mut ArrayVec<Stale, AGAIN>,
+        held: &mut ArrayVec<Stale, AGAIN>,
+        stage: &mut Stage<'_>,
+        clock: &mut Clock,
+        report: &mut AcquireReport,
+    ) -> Result<(), SmcError> {
+        let mut last = None;
+        for page in stale.drain(..) {
+            if !self.hold_resident(pane, page.page, page.slot, clock) {
+                if clock.is_over() {
+                    return Err(late(extent, clock.waited()));
+                }
+                // It is gone, and comes as it is then, or holds the pattern.
+                continue;
+            }
+            let at = stage.at + STAGE / 2 + held.len() * PAGE;
+            held.push(page);
+            let page = held[held.len() - 1].page;
+            let home_page = place.at_home(extent, page);
+            let read = |home: &Home| home.read(home_page * PAGE, at..at + PAGE);
+            last = Some(place.home.post(clock, read)?);
+        }
+        let Some(last) = last else { return Ok(()) };
+        self.await_read(extent, place, last, stage, clock)?;
+        for (index, Stale { page, slot, version }) in held.iter().enumerate() {
+            let first = STAGE / 2 / 8 + index * PAGE_WORDS;
+            let new = &stage.words[first..first + PAGE_WORDS];
+            let merged = merge(pane.paging.words(*page), new, self.twin(*slot));
+            self.table.set_version(*slot, *version);
+            report.merged += 1;
+            report.bytes += merged.bytes;
+            report.conflicts += merged.conflicts;
+        }
+        Ok(())
+    }
+
+    /// Takes hold of a resident page. Whether it is there to be had, in time.
+    fn hold_resident(&self, pane: &Pane, page: usize, slot: SlotIndex, clock: &mut Clock) -> bool {
+        let id = pane.id(page);
+        while !self.table.turn(slot, id, State::Resident, State::Busy) {
+            let is_there = self.table.find(id) == Some(slot);
+            if !is_there || self.table.state(slot) == State::Poisoned || !clock.pause() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn await_read(
+        &self,
+        extent: &Held,
+        place: &Place,
+        number: Seq,
+        stage: &mut Stage<'_>,
+        clock: &mut Clock,
+    ) -> Result<(), SmcError> {
+        loop {
+            match place.home.is_done(number) {
+                Ok(true) => return Ok(()),
+                Ok(false) if clock.pause() => {}
+                Ok(false) => {
+                    stage.keep(&place.home, number);
+                    return Err(late(extent, clock.waited()));
+                }
+                Err(error) => {
+                    stage.keep(&place.home, number);
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+}

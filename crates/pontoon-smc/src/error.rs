@@ -1,0 +1,201 @@
+//! How calls fail.
+
+use core::{error, fmt, ops::Range};
+use std::time::Duration;
+
+use pontoon_hal::{link::LinkError, paging::PagingError};
+use pontoon_signal::{Rank, SystemError};
+
+/// Why a pool or a window could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A pool has at least 64 pages, and 16,777,216 at most.
+    Pages {
+        /// What was asked for.
+        asked: usize,
+    },
+    /// A window has 1,073,741,824 pages at most.
+    TooLarge {
+        /// What was asked for.
+        pages: usize,
+    },
+    /// A pool has 64 windows at most, counting those that are gone.
+    Windows,
+    /// An extent lies outside its window, is empty, or does not begin and end with a page.
+    Extent {
+        /// Its bytes in the window.
+        asked: Range<usize>,
+        /// The window's size in bytes.
+        bytes: usize,
+    },
+    /// Two extents of a window have pages in common.
+    Overlap {
+        /// The bytes of the one.
+        one: Range<usize>,
+        /// The bytes of the other.
+        other: Range<usize>,
+    },
+    /// An extent is longer than what its home has from there on.
+    Short {
+        /// Whose memory it is.
+        home: Rank,
+        /// The bytes that it was to have there.
+        asked: Range<usize>,
+        /// Those that there are.
+        bytes: usize,
+    },
+    /// A home can be reached only from threads of its own, and the window is served where its accesses fault.
+    InHandler {
+        /// Whose memory it is.
+        home: Rank,
+    },
+    /// The kernel has no memory for the tables, or no thread.
+    System(SystemError),
+    /// The link does not take the pool's memory.
+    Link(LinkError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pages { asked } => {
+                write!(f, "a pool of {asked} pages; it has 64 to 16777216")
+            }
+            Self::TooLarge { pages } => {
+                write!(f, "a window of {pages} pages; it has 1073741824 at most")
+            }
+            Self::Windows => f.write_str("a pool has 64 windows at most; open another pool"),
+            Self::Extent { asked, bytes } => write!(
+                f,
+                "bytes {} to {} are no whole pages of a window of {bytes} bytes",
+                asked.start, asked.end
+            ),
+            Self::Overlap { one, other } => write!(
+                f,
+                "bytes {} to {} and {} to {} of a window are both mapped, and have some in common",
+                one.start, one.end, other.start, other.end
+            ),
+            Self::Short { home, asked, bytes } => write!(
+                f,
+                "bytes {} to {} of the region of rank {}, which has {bytes}",
+                asked.start, asked.end, home.0
+            ),
+            Self::InHandler { home } => write!(
+                f,
+                "rank {} cannot be reached from a signal handler; serve the window by threads",
+                home.0
+            ),
+            Self::System(error) => error.fmt(f),
+            Self::Link(error) => error.fmt(f),
+        }
+    }
+}
+
+impl error::Error for OpenError {}
+
+impl From<SystemError> for OpenError {
+    fn from(error: SystemError) -> Self {
+        Self::System(error)
+    }
+}
+
+impl From<LinkError> for OpenError {
+    fn from(error: LinkError) -> Self {
+        Self::Link(error)
+    }
+}
+
+/// Why a call on a window failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SmcError {
+    /// It asks for bytes that no extent has.
+    OutOfRange {
+        /// The bytes.
+        asked: Range<usize>,
+        /// The window's size in bytes.
+        bytes: usize,
+    },
+    /// A typed access is not aligned.
+    Misaligned {
+        /// Where it is in the window.
+        offset: usize,
+    },
+    /// So many pages cannot be here at the same time.
+    TooMany {
+        /// What was asked for.
+        pages: usize,
+        /// Half of the pool.
+        most: usize,
+    },
+    /// A home did not answer in time.
+    TimedOut {
+        /// Whose memory it is.
+        home: Rank,
+        /// The bytes of the window that are concerned; what this side wrote there is kept.
+        bytes: Range<usize>,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// A home is not to be had, and there is no other for these bytes: accesses read the pattern.
+    Unavailable {
+        /// Whose memory it is.
+        home: Rank,
+        /// The bytes of the window that are concerned.
+        bytes: Range<usize>,
+        /// Pages of them that hold the pattern.
+        poisoned: u64,
+    },
+    /// The link failed.
+    Link(LinkError),
+    /// The kernel failed.
+    Paging(PagingError),
+}
+
+impl fmt::Display for SmcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange { asked, bytes } => write!(
+                f,
+                "bytes {} to {} are not mapped in a window of {bytes} bytes",
+                asked.start, asked.end
+            ),
+            Self::Misaligned { offset } => {
+                write!(f, "byte {offset} of a window is no place for a value of that size")
+            }
+            Self::TooMany { pages, most } => write!(
+                f,
+                "{pages} pages of a window cannot be held here at the same time; {most} can, half of the pool"
+            ),
+            Self::TimedOut { home, bytes, waited } => write!(
+                f,
+                "rank {} did not answer within {waited:?} for bytes {} to {} of a window; \
+                 what was written there is kept, release it again",
+                home.0, bytes.start, bytes.end
+            ),
+            Self::Unavailable { home, bytes, poisoned } => write!(
+                f,
+                "rank {}, home of bytes {} to {} of a window, is unavailable, and {poisoned} pages of \
+                 them hold the pattern; heal the window once it is back",
+                home.0, bytes.start, bytes.end
+            ),
+            Self::Link(error) => error.fmt(f),
+            Self::Paging(error) => error.fmt(f),
+        }
+    }
+}
+
+impl error::Error for SmcError {}
+
+impl From<LinkError> for SmcError {
+    fn from(error: LinkError) -> Self {
+        Self::Link(error)
+    }
+}
+
+impl From<PagingError> for SmcError {
+    fn from(error: PagingError) -> Self {
+        Self::Paging(error)
+    }
+}

@@ -1,0 +1,121 @@
+//! Making room: pages are taken away, and what was stored to them goes home before anybody can ask for
+//! them again.
+
+use pontoon_signal::shim::Ordering::Relaxed;
+
+use crate::{
+    bytes::are_same,
+    clock::Clock,
+    counts::add,
+    pane::Pane,
+    pool::Inner,
+    table::{PageId, SlotIndex, State},
+};
+
+/// Slots that are looked at for one that can go, where an access waits for it.
+const LOOKS: usize = 256;
+
+impl Inner {
+    /// Makes room for one page, where an access waits for it: one goes that home has as it is. Whether one went.
+    pub(crate) fn make_room(&self) -> bool {
+        let gone = (0..LOOKS.min(self.table.len())).any(|_| self.evict_clean(self.next()));
+        if !gone {
+            self.ring();
+        }
+        gone
+    }
+
+    /// Makes room in the bucket of a page, where an access waits for it. If all that is there has to go home first, the
+    /// keeper is told.
+    pub(crate) fn make_room_beside(&self, id: PageId) {
+        if !self.table.beside(id).any(|slot| self.evict_clean(slot)) {
+            self.wanted.store(id.number(), Relaxed);
+            self.ring();
+        }
+    }
+
+    /// The next slot, round and round.
+    pub(crate) fn next(&self) -> SlotIndex {
+        SlotIndex(self.hand.fetch_add(1, Relaxed) as usize % self.table.len())
+    }
+
+    /// Evicts a page that home has as it is. Whether it is gone.
+    pub(crate) fn evict_clean(&self, slot: SlotIndex) -> bool {
+        let id = self.table.page(slot);
+        let Some(pane) = self.pane(id) else { return false };
+        if self.marks.unannounced.is_set(slot) {
+            return false;
+        }
+        if self.table.turn(slot, id, State::Poisoned, State::Leaving) {
+            return self.leave_poison(pane, id, slot);
+        }
+        if !self.table.turn(slot, id, State::Resident, State::Leaving) {
+            return false;
+        }
+        // A look first: taking it away and putting it back costs more.
+        let is_clean = |live: &[_]| are_same(live, self.twin(slot));
+        let paging = &pane.paging;
+        let gone = is_clean(paging.words(id.page())) && {
+            self.on_its_way(slot);
+            matches!(paging.take(id.page(), &mut |last| is_clean(last)), Ok(true))
+        };
+        self.left(pane, id, slot, gone)
+    }
+
+    /// Evicts a page, after what was stored to it has gone home. Whether it is gone.
+    pub(crate) fn evict(&self, slot: SlotIndex, clock: &mut Clock) -> bool {
+        if self.evict_clean(slot) {
+            return true;
+        }
+        let id = self.table.page(slot);
+        let Some(pane) = self.pane(id) else { return false };
+        let Some(extent) = pane.extent(id.page()) else { return false };
+        if extent.is_unavailable() || !self.table.turn(slot, id, State::Resident, State::Leaving) {
+            return false;
+        }
+        self.on_its_way(slot);
+        let taken = pane.paging.take(id.page(), &mut |last| {
+            self.send_last(pane, extent, id.page(), slot, last, clock).is_ok()
+        });
+        self.left(pane, id, slot, matches!(taken, Ok(true)))
+    }
+
+    /// Marks a page that is about to be taken away: while it is nowhere, the kernel tells of no store to it, and a
+    /// release that comes then waits until it is home.
+    fn on_its_way(&self, slot: SlotIndex) {
+        self.marks.unsent.set(slot);
+    }
+
+    /// A page has left, or stays after all.
+    fn left(&self, pane: &Pane, id: PageId, slot: SlotIndex, gone: bool) -> bool {
+        if gone {
+            add(&pane.counts.evicted, 1);
+            self.marks.clear(slot);
+            self.table.forget(id, slot);
+            self.table.give_back(slot);
+        } else {
+            self.table.set(slot, State::Resident);
+        }
+        gone
+    }
+
+    /// A page with the pattern goes, and whatever was stored to it.
+    pub(crate) fn leave_poison(&self, pane: &Pane, id: PageId, slot: SlotIndex) -> bool {
+        let pattern = pane.extent(id.page()).map_or(0, |extent| extent.pattern);
+        let mut stray = 0;
+        let taken = pane.paging.take(id.page(), &mut |last| {
+            let changed = last.iter().filter(|word| word.load(Relaxed) != pattern);
+            stray = changed.count() * 8;
+            true
+        });
+        if matches!(taken, Ok(true)) {
+            add(&pane.counts.stray, stray);
+            self.marks.clear(slot);
+            self.table.forget(id, slot);
+            self.table.give_back(slot);
+            return true;
+        }
+        self.table.set(slot, State::Poisoned);
+        false
+    }
+}

@@ -1,0 +1,285 @@
+//! Extents: the parts of a window, and where their pages are at home.
+
+use core::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+
+use pontoon_hal::paging::PAGE;
+use pontoon_signal::{
+    Block, Host, Os, Rank, Span, SystemError,
+    shim::{AtomicU64, Ordering::*},
+};
+
+use crate::{Home, OpenError, Settings, clock::Clock};
+
+/// How many pages come at once, at a miss without a known run. Aligned runs of them are fetched together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Class {
+    /// One page: for accesses at random.
+    #[default]
+    Small,
+    /// 64 KiB: for a mixture.
+    Medium,
+    /// 2 MiB: for what is used as a whole. At one miss 256 KiB of it come, which costs the least a page.
+    Large,
+}
+
+impl Class {
+    fn pages(self) -> usize {
+        match self {
+            Self::Small => 1,
+            Self::Medium => 16,
+            Self::Large => 512,
+        }
+    }
+}
+
+/// A part of a window, to be opened.
+#[derive(Clone, Debug)]
+pub struct Extent {
+    pub(crate) bytes: Range<usize>,
+    homes: Vec<(Home, usize)>,
+    class: Class,
+    pattern: u64,
+}
+
+impl Extent {
+    /// The bytes `bytes` of a window are those of `home`, from `from` on.
+    pub fn new(bytes: Range<usize>, home: Home, from: usize) -> Self {
+        Self { bytes, homes: vec![(home, from)], class: Class::default(), pattern: POISON }
+    }
+
+    /// The bytes of a window that it maps.
+    pub fn bytes(&self) -> Range<usize> {
+        self.bytes.clone()
+    }
+
+    /// Whether the memory of all its homes is mapped in this process: then pages can be fetched where accesses fault.
+    pub fn is_mapped(&self) -> bool {
+        self.homes.iter().all(|(home, _)| home.in_handler())
+    }
+
+    /// With pages of that class.
+    pub fn class(self, class: Class) -> Self {
+        Self { class, ..self }
+    }
+
+    /// With that word, over and over, where a home did not answer.
+    pub fn pattern(self, pattern: u64) -> Self {
+        Self { pattern, ..self }
+    }
+
+    /// If what came before is unavailable, these bytes are those of `home`, from `from` on: a replica, the same
+    /// memory over another link, or a copy on this side. What was written and not released goes there.
+    pub fn or(mut self, home: Home, from: usize) -> Self {
+        self.homes.push((home, from));
+        self
+    }
+}
+
+/// The pattern unless another is given: no float and no pointer that is of any use.
+const POISON: u64 = 0xFFF8_DEAD_DEAD_DEAD;
+
+/// An extent of a window that is open.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// Its pages in the window.
+    pub(crate) pages: Range<usize>,
+    pub(crate) group: usize,
+    pub(crate) pattern: u64,
+    /// A page of it.
+    pub(crate) poison: Block,
+    /// Where it is now. Whoever holds it for writing touches no window.
+    place: RwLock<Place>,
+    later: Mutex<Vec<Place>>,
+    /// Those that were: the last handle of a home is not to be dropped where an access faults.
+    former: Mutex<Vec<Place>>,
+    health: Health,
+}
+
+/// Where an extent is: at a home, from a page on.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) home: Home,
+    pub(crate) first: usize,
+    /// How many there were before.
+    pub(crate) generation: u64,
+}
+
+/// How an extent's home does.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    failures: AtomicU64,
+    since: AtomicU64,
+    unavailable: AtomicU64,
+    /// Pages with the pattern that no table knows of: there was no slot for them.
+    pub(crate) strays: AtomicU64,
+    /// Accesses that waited in vain, all of them, and those of them that the log knows.
+    pub(crate) vain: AtomicU64,
+    pub(crate) told: AtomicU64,
+    pub(crate) told_at: AtomicU64,
+}
+
+impl Held {
+    pub(crate) fn open(extent: Extent, bytes: usize, in_handler: bool) -> Result<Self, OpenError> {
+        let Extent { bytes: asked, homes, class, pattern } = extent;
+        let whole = |at: usize| at.is_multiple_of(PAGE);
+        if asked.is_empty() || asked.end > bytes || !whole(asked.start) || !whole(asked.end) {
+            return Err(OpenError::Extent { asked, bytes });
+        }
+        let mut places = Vec::new();
+        for (generation, (home, from)) in (0..).zip(homes) {
+            let first = fits(&home, from, asked.len(), in_handler)?;
+            places.push(Place { home, first, generation });
+        }
+        let place = places.remove(0);
+        let poison = patterned(pattern)?;
+        let pages = asked.start / PAGE..asked.end / PAGE;
+        let (place, later) = (RwLock::new(place), Mutex::new(places));
+        let (former, health) = (Mutex::default(), Health::default());
+        Ok(Self { pages, group: class.pages(), pattern, poison, place, later, former, health })
+    }
+
+    /// Where it is now; `None` if that could not be told in time.
+    pub(crate) fn place(&self, clock: &mut Clock) -> Option<Place> {
+        loop {
+            match self.place.try_read() {
+                Ok(place) => return Some(place.clone()),
+                Err(TryLockError::Poisoned(place)) => return Some(place.into_inner().clone()),
+                Err(TryLockError::WouldBlock) => {
+                    if !clock.pause() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whose memory it is now.
+    pub(crate) fn rank(&self) -> Rank {
+        self.place.read().unwrap_or_else(PoisonError::into_inner).home.rank()
+    }
+
+    pub(crate) fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// Its bytes in the window.
+    pub(crate) fn bytes(&self) -> Range<usize> {
+        self.pages.start * PAGE..self.pages.end * PAGE
+    }
+
+    /// The pages that `page` comes with: those of its group, at most `most` of them.
+    pub(crate) fn group_of(&self, page: usize, most: usize) -> Range<usize> {
+        let group = self.group.min(most.max(1));
+        let start = page / group * group;
+        start.max(self.pages.start)..(start + group).min(self.pages.end)
+    }
+
+    pub(crate) fn is_unavailable(&self) -> bool {
+        self.health.unavailable.load(Relaxed) != 0
+    }
+
+    /// Notes that an access waited in vain. Whether that makes the home unavailable.
+    pub(crate) fn failed(&self, settings: &Settings) -> bool {
+        let (health, now) = (&self.health, Os.now().0);
+        health.vain.fetch_add(1, Relaxed);
+        let burst = u64::try_from(settings.burst.as_nanos()).unwrap_or(u64::MAX);
+        if now.saturating_sub(health.since.load(Relaxed)) > burst {
+            health.since.store(now, Relaxed);
+            health.failures.store(0, Relaxed);
+        }
+        let failures = health.failures.fetch_add(1, Relaxed) + 1;
+        if failures < u64::from(settings.threshold) {
+            return false;
+        }
+        health.unavailable.store(1, Relaxed);
+        true
+    }
+
+    /// It is at its next home from now on, if there is one and it can be had without waiting.
+    pub(crate) fn fall_back(&self) -> bool {
+        let Ok(mut later) = self.later.try_lock() else { return false };
+        if later.is_empty() {
+            return false;
+        }
+        let Ok(mut place) = self.place.try_write() else { return false };
+        let Ok(mut former) = self.former.try_lock() else { return false };
+        if former.len() == former.capacity() {
+            // Room was made when it was opened; more would have to be allocated.
+            return false;
+        }
+        let next = Place { generation: place.generation + 1, ..later.remove(0) };
+        former.push(core::mem::replace(&mut *place, next));
+        drop((place, former, later));
+        self.is_well();
+        true
+    }
+
+    /// It is at another home from now on.
+    pub(crate) fn move_to(
+        &self,
+        home: Home,
+        from: usize,
+        in_handler: bool,
+    ) -> Result<(), OpenError> {
+        let first = fits(&home, from, self.bytes().len(), in_handler)?;
+        // In the order of fall_back, so that neither waits for the other.
+        let later = locked(&self.later);
+        let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
+        let next = Place { home, first, generation: place.generation + 1 };
+        let mut former = locked(&self.former);
+        former.push(core::mem::replace(&mut *place, next));
+        former.reserve(later.len());
+        Ok(())
+    }
+
+    /// Where it was or is, by its generation.
+    pub(crate) fn place_of(&self, generation: u64) -> Option<Place> {
+        let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
+        if place.generation == generation {
+            return Some(place.clone());
+        }
+        locked(&self.former).iter().find(|former| former.generation == generation).cloned()
+    }
+
+    /// Its home answers.
+    pub(crate) fn is_well(&self) {
+        self.health.failures.store(0, Relaxed);
+        self.health.unavailable.store(0, Relaxed);
+    }
+
+    /// Makes room for what falling back needs.
+    pub(crate) fn make_ready(&self) {
+        let more = locked(&self.later).len();
+        locked(&self.former).reserve(more);
+    }
+}
+
+/// That `home` has so many bytes from `from` on. Gives the page that they begin with.
+fn fits(home: &Home, from: usize, len: usize, in_handler: bool) -> Result<usize, OpenError> {
+    let (rank, has) = (home.rank(), home.bytes());
+    let end = from.checked_add(len).filter(|&end| end <= has && from.is_multiple_of(PAGE));
+    if end.is_none() {
+        let asked = from..from.saturating_add(len);
+        return Err(OpenError::Short { home: rank, asked, bytes: has });
+    }
+    if in_handler && !home.in_handler() {
+        return Err(OpenError::InHandler { home: rank });
+    }
+    Ok(from / PAGE)
+}
+
+/// A page of that word, over and over.
+fn patterned(pattern: u64) -> Result<Block, SystemError> {
+    let page = Block::private("pontoon-poison", PAGE)?;
+    let bytes: Vec<u8> = pattern.to_ne_bytes().repeat(PAGE / 8);
+    if let Some(span) = Span::of(&page, 0..PAGE) {
+        span.put(&bytes);
+    }
+    page.part(0..PAGE).ok_or(SystemError { call: "mmap", code: 0 })
+}
+
+/// Nothing panics while one of these is held, so what is behind is whole.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,305 @@
+//! A miss: a page that an access did not find is fetched, and with it those that will be asked for next.
+//!
+//! This runs where the access faults, in a signal handler: nothing here allocates, or waits for what the same
+//! thread may hold.
+
+use arrayvec::ArrayVec;
+use pontoon_hal::{
+    link::LinkError,
+    paging::{PAGE, PageFault, Pager, Paging, Served},
+};
+use pontoon_signal::{Seq, shim::Ordering::Relaxed};
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    clock::Clock,
+    counts::add,
+    extent::{Held, Place},
+    pane::Pane,
+    pool::Inner,
+    stream::Ahead,
+    table::{Claim, PageId, SlotIndex, State},
+};
+
+/// How long an access that has waited in vain may wait for a place for the pattern.
+const A_PATTERN: Duration = Duration::from_millis(10);
+/// Pages that are fetched at once.
+const BATCH: usize = 64;
+
+type Batch = ArrayVec<(PageId, SlotIndex), BATCH>;
+
+/// Whom a window's accesses ask.
+pub(crate) struct Service {
+    pub(crate) pool: Arc<Inner>,
+    pub(crate) pane: Arc<Pane>,
+}
+
+impl Pager for Service {
+    fn fault(&self, fault: PageFault) -> Served {
+        self.pool.fault(&self.pane, fault)
+    }
+}
+
+/// Why pages did not come.
+enum Missed {
+    /// In time. Those up to that number, from that home, may come yet.
+    Late(Seq, u64),
+    /// By what the link says: nothing of it will come.
+    Failed(LinkError),
+    /// Nobody could say in time where home is, and nothing was asked for.
+    Nowhere,
+}
+
+impl Inner {
+    fn fault(&self, pane: &Pane, fault: PageFault) -> Served {
+        let Some(extent) = pane.extent(fault.page) else { return Served::Refused };
+        let (id, mut clock) = (pane.id(fault.page), Clock::of(self.settings.deadline));
+        add(&pane.counts.misses, 1);
+        loop {
+            if extent.is_unavailable() && self.table.find(id).is_none() && !extent.fall_back() {
+                return self.poison(pane, extent, id, None);
+            }
+            match self.table.claim(id) {
+                Claim::Mine(slot) => return self.fetch(pane, extent, id, slot, &mut clock),
+                Claim::Found(slot) => {
+                    if self.put_again(pane, extent, id, slot) {
+                        return Served::Again;
+                    }
+                }
+                Claim::NoSlot => {
+                    self.make_room();
+                }
+                Claim::Crowded => {
+                    self.make_room_beside(id);
+                }
+            }
+            if !clock.pause() {
+                extent.failed(&self.settings);
+                return self.poison(pane, extent, id, None);
+            }
+        }
+    }
+
+    /// A page that is resident, and yet was missed: it came meanwhile, or somebody else took it away. Whether it is
+    /// in place.
+    fn put_again(&self, pane: &Pane, extent: &Held, id: PageId, slot: SlotIndex) -> bool {
+        for (state, is_poison) in [(State::Resident, false), (State::Poisoned, true)] {
+            if self.table.turn(slot, id, state, State::Busy) {
+                let from =
+                    if is_poison { Some(extent.poison.clone()) } else { self.twins(slot, 1) };
+                let placed = from.map(|from| pane.paging.place(id.page(), &from, &mut |_| ()));
+                self.table.set(slot, state);
+                return matches!(placed, Some(Ok(())));
+            }
+        }
+        false
+    }
+
+    /// Fetches a page into its slot, with those that belong to it.
+    fn fetch(
+        &self,
+        pane: &Pane,
+        extent: &Held,
+        id: PageId,
+        slot: SlotIndex,
+        clock: &mut Clock,
+    ) -> Served {
+        let mut batch = Batch::new();
+        batch.push((id, slot));
+        self.add_neighbours(pane, extent, id.page(), &mut batch);
+        match self.bring(extent, &batch, clock) {
+            Ok(()) => {
+                add(&pane.counts.fetched, batch.len());
+                add(&pane.counts.ahead, batch.len() - 1);
+                let placed = self.put_in_place(&*pane.paging, &batch);
+                if self.table.free() < self.settings.low {
+                    self.ring();
+                }
+                if placed { Served::Again } else { self.poison(pane, extent, id, None) }
+            }
+            Err(missed) => {
+                for &(id, slot) in &batch {
+                    self.table.forget(id, slot);
+                    if let Missed::Late(number, generation) = missed {
+                        // What was asked for may come yet: nobody else has the slot until then.
+                        self.table.set_late(slot, number, generation);
+                    } else {
+                        self.table.give_back(slot);
+                    }
+                }
+                let gone = matches!(missed, Missed::Failed(LinkError::PeerDead { .. }));
+                let over = extent.failed(&self.settings);
+                if (over || gone) && extent.fall_back() {
+                    return Served::Again;
+                }
+                self.poison(pane, extent, id, None)
+            }
+        }
+    }
+
+    /// Claims what is worth fetching with a page, as far as there is room.
+    fn add_neighbours(&self, pane: &Pane, extent: &Held, page: usize, batch: &mut Batch) {
+        let most = self.settings.ahead.min(BATCH).min(self.table.len() / 4).max(1);
+        let Ahead { step, depth } = pane.streams.missed(page, most);
+        // In a small pool a large group would push itself out.
+        let group = extent.group_of(page, BATCH.min(self.table.len() / 4));
+        let grouped = group.clone().filter(|&other| other != page);
+        let ahead = (1..depth as i64).map(|k| page as i64 + k * step);
+        let ahead = ahead.filter_map(|page| usize::try_from(page).ok());
+        let ahead = ahead.filter(|page| extent.pages.contains(page) && !group.contains(page));
+        for page in grouped.chain(ahead) {
+            if batch.len() >= most.max(group.len()).min(BATCH) {
+                return;
+            }
+            let id = pane.id(page);
+            let mut claim = self.table.claim(id);
+            if claim == Claim::NoSlot && self.make_room() {
+                claim = self.table.claim(id);
+            }
+            match claim {
+                Claim::Mine(slot) => batch.push((id, slot)),
+                Claim::Found(_) | Claim::Crowded => {}
+                Claim::NoSlot => return,
+            }
+        }
+    }
+
+    /// Has the pages of a batch read into their slots, and their versions before.
+    fn bring(&self, extent: &Held, batch: &Batch, clock: &mut Clock) -> Result<(), Missed> {
+        let Some(place) = extent.place(clock) else { return Err(Missed::Nowhere) };
+        let Place { home, generation, .. } = &place;
+        let at_home = |id: PageId| place.at_home(extent, id.page());
+        let late = |number| Missed::Late(number, *generation);
+        let mut read = || -> Result<Option<Seq>, (LinkError, Option<Seq>)> {
+            let mut last = None;
+            for &(id, slot) in batch {
+                let read = home
+                    .post(clock, |home| home.read_versions(at_home(id), self.version_bytes(slot)));
+                last = Some(read.map_err(|error| (error, last))?);
+            }
+            home.fence().map_err(|error| (error, last))?;
+            for run in runs(batch) {
+                let (id, slot) = batch[run.start];
+                let bytes =
+                    Self::twin_bytes(slot).start..Self::twin_bytes(slot).start + run.len() * PAGE;
+                let read = home.post(clock, |home| home.read(at_home(id) * PAGE, bytes.clone()));
+                last = Some(read.map_err(|error| (error, last))?);
+            }
+            Ok(last)
+        };
+        let last = match read() {
+            Ok(Some(last)) => last,
+            Ok(None) => return Ok(()),
+            Err((error, None)) => return Err(Missed::Failed(error)),
+            Err((_, Some(posted))) => return Err(late(posted)),
+        };
+        loop {
+            match home.is_done(last) {
+                Ok(true) => break,
+                Ok(false) => {
+                    if !clock.pause() {
+                        return Err(late(last));
+                    }
+                }
+                Err(_) => return Err(late(last)),
+            }
+        }
+        for &(_, slot) in batch {
+            self.table.set_version(slot, self.landed_version(slot));
+        }
+        Ok(())
+    }
+
+    /// Puts what was fetched in its place. Whether the first page is there.
+    fn put_in_place(&self, paging: &dyn Paging, batch: &Batch) -> bool {
+        let mut first_is_there = true;
+        for run in runs(batch) {
+            let (first, slot) = batch[run.start];
+            // What is there already is nobody's: the pattern of a time without room.
+            let mut strays = ArrayVec::<usize, BATCH>::new();
+            let placed = self.twins(slot, run.len()).is_some_and(|from| {
+                let mut stray = |page| strays.push(page);
+                paging.place(first.page(), &from, &mut stray).is_ok()
+            });
+            for at in run {
+                let (id, slot) = batch[at];
+                let page = id.page();
+                if placed && !strays.contains(&page) || self.replace(paging, page, slot) {
+                    self.table.set(slot, State::Resident);
+                } else {
+                    first_is_there &= at != 0;
+                    self.table.forget(id, slot);
+                    self.table.give_back(slot);
+                }
+            }
+        }
+        first_is_there
+    }
+
+    /// Puts a page in the place of whatever is there. Whether it is there.
+    fn replace(&self, paging: &dyn Paging, page: usize, slot: SlotIndex) -> bool {
+        let Some(from) = self.twins(slot, 1) else { return false };
+        let mut is_other = false;
+        let gone = paging.discard(page..page + 1).is_ok();
+        gone && paging.place(page, &from, &mut |_| is_other = true).is_ok() && !is_other
+    }
+
+    /// Has an access read the pattern. `slot` is that of the page, if it has one.
+    fn poison(&self, pane: &Pane, extent: &Held, id: PageId, slot: Option<SlotIndex>) -> Served {
+        let mut clock = Clock::of(self.settings.deadline.min(A_PATTERN));
+        add(&pane.counts.poisoned, 1);
+        let slot = loop {
+            if slot.is_some() {
+                break slot;
+            }
+            match self.table.claim(id) {
+                Claim::Mine(slot) => break Some(slot),
+                // Another thread got on with it, or has given up on it too.
+                Claim::Found(slot) => {
+                    if self.put_again(pane, extent, id, slot) {
+                        return Served::Again;
+                    }
+                }
+                Claim::NoSlot => {
+                    if !self.make_room() {
+                        break None;
+                    }
+                }
+                Claim::Crowded => {
+                    self.make_room_beside(id);
+                }
+            }
+            if !clock.pause() {
+                break None;
+            }
+        };
+        let placed = pane.paging.place(id.page(), &extent.poison, &mut |_| ()).is_ok();
+        match slot {
+            Some(slot) => self.table.set(slot, State::Poisoned),
+            None => {
+                extent.health().strays.fetch_add(1, Relaxed);
+            }
+        }
+        self.ring();
+        if placed { Served::Again } else { Served::Refused }
+    }
+}
+
+/// The runs of a batch whose pages and slots follow each other.
+fn runs(batch: &Batch) -> impl Iterator<Item = core::ops::Range<usize>> + '_ {
+    let mut start = 0;
+    core::iter::from_fn(move || {
+        let first = start;
+        let (mut id, mut slot) = *batch.get(first)?;
+        start += 1;
+        while let Some(&(next, beside)) = batch.get(start)
+            && next.page() == id.page() + 1
+            && beside.0 == slot.0 + 1
+        {
+            (id, slot) = (next, beside);
+            start += 1;
+        }
+        Some(first..start)
+    })
+}

@@ -1,0 +1,143 @@
+//! The keeper: a thread of the pool that makes room before it is needed, gives back what transfers were late
+//! for, and says in the log what went wrong where an access could not.
+
+use std::time::Duration;
+
+use pontoon_signal::{Bound, Host, Nanos, Os, shim::Ordering::Relaxed};
+
+use crate::{
+    clock::Clock,
+    extent::{Held, Place},
+    pane::Pane,
+    pool::Inner,
+    table::{Claim, PageId, State},
+};
+
+/// The longest that it sleeps.
+const NAP: Duration = Duration::from_millis(50);
+/// How long a page that is to go may take.
+const A_PAGE: Duration = Duration::from_millis(200);
+/// How long a home is listened to that did not answer.
+const A_KNOCK: Duration = Duration::from_millis(20);
+
+impl Inner {
+    pub(crate) fn keep(&self) {
+        let bell = self.bell_slot.uncounted_waiter();
+        while self.stop.load(Relaxed) == 0 {
+            let next = bell.value() + 1;
+            self.make_rooms();
+            self.give_back_stuck();
+            for pane in self.panes.iter().map_while(|pane| pane.get()) {
+                for extent in &pane.extents {
+                    self.tell(pane, extent);
+                    if extent.is_unavailable() {
+                        self.knock(pane, extent);
+                    }
+                }
+            }
+            let _ = bell.wait_ge_bounded(next, Bound::within(NAP).spinning(0)).map(|_| ());
+        }
+    }
+
+    /// Makes room up to twice the low mark, once it is below.
+    fn make_rooms(&self) {
+        if let Some(wanted) = PageId::of_number(self.wanted.swap(0, Relaxed)) {
+            let mut beside = self.table.beside(wanted);
+            beside.any(|slot| self.evict(slot, &mut Clock::of(A_PAGE)));
+        }
+        let low = self.settings.low.max(1);
+        if self.table.free() >= low {
+            return;
+        }
+        for _ in 0..self.table.len() {
+            if self.table.free() >= 2 * low || self.stop.load(Relaxed) != 0 {
+                return;
+            }
+            self.evict(self.next(), &mut Clock::of(A_PAGE));
+        }
+    }
+
+    /// Frees the slots whose transfers were late, once nothing of them can come any more.
+    fn give_back_stuck(&self) {
+        for slot in self.table.slots().filter(|&slot| self.table.state(slot) == State::Stuck) {
+            let id = self.table.page(slot);
+            let (number, generation) = self.table.late(slot);
+            let extent = self.pane(id).and_then(|pane| pane.extent(id.page()));
+            let place = extent.and_then(|extent| extent.place_of(generation));
+            if place.is_some_and(|Place { home, .. }| home.is_over(number)) {
+                self.table.give_back(slot);
+            }
+        }
+    }
+
+    /// Writes a line for each burst of accesses that waited in vain.
+    fn tell(&self, pane: &Pane, extent: &Held) {
+        let health = extent.health();
+        let (vain, told) = (health.vain.load(Relaxed), health.told.load(Relaxed));
+        let (now, burst) = (Os.now(), Nanos::from(self.settings.burst));
+        let told_at = Nanos(health.told_at.load(Relaxed));
+        if vain == told || told != 0 && now.since(told_at).0 < burst.0 {
+            return;
+        }
+        health.told.store(vain, Relaxed);
+        health.told_at.store(now.0, Relaxed);
+        let (home, bytes) = (extent.rank().0, extent.bytes());
+        tracing::warn!(
+            target: "pontoon::smc",
+            home,
+            window = pane.window,
+            ?bytes,
+            accesses = vain - told,
+            unavailable = extent.is_unavailable(),
+            "accesses waited for pages in vain and read the pattern"
+        );
+    }
+
+    /// Whether a home that was unavailable answers again; then its extent is healed.
+    fn knock(&self, pane: &Pane, extent: &Held) {
+        let mut clock = Clock::of(A_KNOCK);
+        let Some(place) = extent.place(&mut clock) else { return };
+        let Some(mut stage) = self.stage(&mut clock) else { return };
+        let into = stage.at..stage.at + 8;
+        let Ok(number) = place.home.read_versions(place.first, into) else { return };
+        loop {
+            match place.home.is_done(number) {
+                Ok(true) => break,
+                Ok(false) if clock.pause() => {}
+                _ => return stage.keep(&place.home, number),
+            }
+        }
+        drop(stage);
+        self.heal(pane, extent);
+    }
+
+    /// Its home answers: the pattern goes, and the next accesses fetch.
+    pub(crate) fn heal(&self, pane: &Pane, extent: &Held) {
+        extent.is_well();
+        for slot in self.table.slots().filter(|&slot| self.table.state(slot) == State::Poisoned) {
+            let id = self.table.page(slot);
+            let is_its = id.window() == pane.window && extent.pages.contains(&id.page());
+            if is_its && self.table.turn(slot, id, State::Poisoned, State::Leaving) {
+                self.leave_poison(pane, id, slot);
+            }
+        }
+        if extent.health().strays.swap(0, Relaxed) != 0 {
+            self.discard_strays(pane, extent);
+        }
+        let (home, bytes) = (extent.rank().0, extent.bytes());
+        tracing::info!(target: "pontoon::smc", home, window = pane.window, ?bytes, "a home is back");
+    }
+
+    /// Takes away pages of an extent that no table knows of.
+    fn discard_strays(&self, pane: &Pane, extent: &Held) {
+        for page in extent.pages.clone() {
+            // Claimed, so that nobody fetches it meanwhile.
+            if let Claim::Mine(slot) = self.table.claim(pane.id(page)) {
+                // What cannot be taken away is met again when its page is fetched.
+                let _ = pane.paging.discard(page..page + 1);
+                self.table.forget(pane.id(page), slot);
+                self.table.give_back(slot);
+            }
+        }
+    }
+}

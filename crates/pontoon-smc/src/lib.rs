@@ -1,0 +1,68 @@
+//! Memory of other ranks under plain loads and stores.
+//!
+//! A [`Window`] is a range of addresses whose bytes are at other ranks, their [`Home`]s. A [`Pool`] keeps the pages that
+//! are here; its memory is registered with a link once. A page comes when it is touched, is used like any memory,
+//! and what was changed in it goes home, byte for byte, with [`release`](Window::release).
+//!
+//! No access waits for longer than a deadline: where a home does not answer it reads a pattern that is never sent
+//! back, and [`check`](Window::check) says so.
+#![forbid(unsafe_code)]
+
+#[doc(hidden)]
+pub mod table;
+
+#[cfg(not(pontoon_loom))]
+mod access;
+#[cfg(not(pontoon_loom))]
+mod acquire;
+#[cfg(not(pontoon_loom))]
+mod bytes;
+#[cfg(not(pontoon_loom))]
+mod cell;
+#[cfg(not(pontoon_loom))]
+mod clock;
+#[cfg(not(pontoon_loom))]
+mod counts;
+#[cfg(not(pontoon_loom))]
+mod error;
+#[cfg(not(pontoon_loom))]
+mod evict;
+#[cfg(not(pontoon_loom))]
+mod export;
+#[cfg(not(pontoon_loom))]
+mod extent;
+#[cfg(not(pontoon_loom))]
+mod fetch;
+#[cfg(not(pontoon_loom))]
+mod home;
+#[cfg(not(pontoon_loom))]
+mod keeper;
+#[cfg(not(pontoon_loom))]
+mod marks;
+#[cfg(not(pontoon_loom))]
+mod pane;
+#[cfg(not(pontoon_loom))]
+mod pool;
+#[cfg(not(pontoon_loom))]
+mod release;
+#[cfg(not(pontoon_loom))]
+mod settings;
+#[cfg(not(pontoon_loom))]
+mod stream;
+#[cfg(not(pontoon_loom))]
+mod window;
+
+#[cfg(not(pontoon_loom))]
+pub use {
+    acquire::AcquireReport,
+    cell::Cell,
+    counts::Statistics,
+    error::{OpenError, SmcError},
+    export::Export,
+    extent::{Class, Extent},
+    home::{Home, Layout},
+    pool::Pool,
+    release::Released,
+    settings::Settings,
+    window::Window,
+};

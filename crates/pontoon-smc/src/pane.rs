@@ -1,0 +1,58 @@
+//! A window as the pool sees it: its pages, and the extents they are of.
+
+use std::sync::{Arc, Mutex};
+
+use pontoon_hal::paging::{PAGE, Paging};
+
+use crate::{Extent, OpenError, counts::Counts, extent::Held, stream::Streams, table::PageId};
+
+#[derive(Debug)]
+pub(crate) struct Pane {
+    /// Its number in the pool.
+    pub(crate) window: usize,
+    pub(crate) paging: Arc<dyn Paging>,
+    /// In the order of their pages.
+    pub(crate) extents: Box<[Held]>,
+    pub(crate) counts: Counts,
+    pub(crate) streams: Streams,
+    /// Held while the kernel is asked which pages were stored to, until they are marked: who asks next finds the marks.
+    pub(crate) finding: Mutex<()>,
+}
+
+impl Pane {
+    pub(crate) fn open(
+        window: usize,
+        paging: Arc<dyn Paging>,
+        extents: Vec<Extent>,
+    ) -> Result<Self, OpenError> {
+        let pages = paging.pages();
+        if pages > PageId::PAGES_MAX {
+            return Err(OpenError::TooLarge { pages });
+        }
+        let in_handler = paging.asks_in_handler();
+        let mut held = Vec::with_capacity(extents.len());
+        for extent in extents {
+            held.push(Held::open(extent, pages * PAGE, in_handler)?);
+        }
+        held.sort_by_key(|extent| extent.pages.start);
+        for pair in held.windows(2) {
+            let [one, other] = pair else { continue };
+            if other.pages.start < one.pages.end {
+                return Err(OpenError::Overlap { one: one.bytes(), other: other.bytes() });
+            }
+        }
+        held.iter().for_each(Held::make_ready);
+        let (counts, streams, finding) = Default::default();
+        Ok(Self { window, paging, extents: held.into(), counts, streams, finding })
+    }
+
+    /// The extent of a page.
+    pub(crate) fn extent(&self, page: usize) -> Option<&Held> {
+        let after = self.extents.partition_point(|extent| extent.pages.end <= page);
+        self.extents.get(after).filter(|extent| extent.pages.contains(&page))
+    }
+
+    pub(crate) fn id(&self, page: usize) -> PageId {
+        PageId::new(self.window, page)
+    }
+}

@@ -1,0 +1,284 @@
+//! The pool: memory that is registered once, where pages land, are compared with, and are sent from.
+//!
+//! ```text
+//!  | slot 0 | slot 1 | …  (4 KiB each) | version of slot 0, 1, … (8 bytes each) | stage 0 | … |
+//! ```
+//!
+//! A *slot* holds what home has of its page, its twin; a *stage* what is on its way home. A twin becomes
+//! what was sent only when it has arrived, so what fails is found again.
+
+use core::{fmt, ops::Range};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError},
+    thread::{self, JoinHandle},
+};
+
+use pontoon_hal::{
+    link::{Link, Registered, Remote},
+    paging::{PAGE, PAGE_WORDS, Paging},
+};
+use pontoon_signal::{
+    Block, Seq, SharedPublisher, SignalTable, Slot as Bell, SlotId, SystemError, TableShape, Words,
+    shim::{AtomicU64, Ordering::Relaxed},
+};
+
+use crate::{
+    Extent, Home, OpenError, Settings, Window,
+    clock::Clock,
+    extent::locked,
+    marks::Marks,
+    pane::Pane,
+    table::{PageId, SLOTS_MAX, SlotIndex, Table},
+};
+
+/// Bytes of a stage.
+pub(crate) const STAGE: usize = 64 * 1024;
+/// Stages: so many calls send at the same time.
+const STAGES: usize = 4;
+/// Fewer pages than the largest fetch, twice, are no pool.
+const PAGES_MIN: usize = 64;
+
+/// A pool of resident pages, for any number of windows up to 64. A handle.
+#[derive(Clone)]
+pub struct Pool {
+    pub(crate) inner: Arc<Inner>,
+    /// The last handle ends it.
+    _keeper: Arc<Keeper>,
+}
+
+/// What all that work on a pool share.
+pub(crate) struct Inner {
+    pub(crate) settings: Settings,
+    memory: Words,
+    pub(crate) table: Table,
+    pub(crate) marks: Marks,
+    pub(crate) panes: Box<[OnceLock<Arc<Pane>>]>,
+    opened: Mutex<usize>,
+    /// What each may yet be sent from, of a call that did not wait for it.
+    stages: [Mutex<Option<(Home, Seq)>>; STAGES],
+    registered: Mutex<Vec<(Arc<dyn Link>, Registered)>>,
+    registrations: AtomicU64,
+    pub(crate) hand: AtomicU64,
+    /// A page that an access waits for, and whose bucket is full of pages that have to go home first.
+    pub(crate) wanted: AtomicU64,
+    bell: SharedPublisher,
+    pub(crate) bell_slot: Bell,
+    pub(crate) stop: AtomicU64,
+}
+
+/// A stage, the caller's alone.
+pub(crate) struct Stage<'p> {
+    pub(crate) words: &'p [AtomicU64],
+    /// Where it begins in the pool's memory.
+    pub(crate) at: usize,
+    late: MutexGuard<'p, Option<(Home, Seq)>>,
+}
+
+impl Stage<'_> {
+    /// Some of it may yet be sent, up to that number: nobody has it until then.
+    pub(crate) fn keep(&mut self, home: &Home, number: Seq) {
+        *self.late = Some((home.clone(), number));
+    }
+}
+
+impl Pool {
+    /// A pool, and a thread of its own that makes room and watches over homes.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn new(settings: Settings) -> Result<Self, OpenError> {
+        let inner = Arc::new(Inner::new(settings)?);
+        let thread = thread::Builder::new().name("pontoon-keeper".into()).spawn({
+            let inner = Arc::clone(&inner);
+            move || inner.keep()
+        });
+        let thread = thread.map_err(|error| SystemError {
+            call: "clone",
+            code: error.raw_os_error().unwrap_or_default(),
+        })?;
+        let keeper = Keeper { inner: Arc::clone(&inner), thread: Some(thread) };
+        Ok(Self { inner, _keeper: Arc::new(keeper) })
+    }
+
+    /// A home: a region of a peer that is laid out [as such](crate::Layout). `None` if this one is not. The pool's
+    /// memory is registered with the link, unless it was before.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Link`].
+    pub fn home(&self, link: &Arc<dyn Link>, region: Remote) -> Result<Option<Home>, OpenError> {
+        let mut registered = locked(&self.inner.registered);
+        let known = registered.iter().find(|(other, _)| Arc::ptr_eq(other, link));
+        let memory = if let Some((_, memory)) = known {
+            memory.clone()
+        } else {
+            let memory = link.register(self.inner.memory.block())?;
+            self.inner.registrations.fetch_add(1, Relaxed);
+            registered.push((Arc::clone(link), memory.clone()));
+            memory
+        };
+        Ok(Home::new(Arc::clone(link), region, memory)?)
+    }
+
+    /// A window over `paging`, made of those extents. Bytes of none of them are nobody's: who touches them gets a
+    /// signal, as outside any mapping.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn window(
+        &self,
+        paging: Arc<dyn Paging>,
+        extents: Vec<Extent>,
+    ) -> Result<Window, OpenError> {
+        let inner = &self.inner;
+        let mut opened = locked(&inner.opened);
+        if *opened == PageId::WINDOWS_MAX {
+            return Err(OpenError::Windows);
+        }
+        let pane = Arc::new(Pane::open(*opened, paging, extents)?);
+        let _ = inner.panes[*opened].set(Arc::clone(&pane));
+        *opened += 1;
+        Ok(Window::new(self.clone(), pane))
+    }
+
+    /// How often memory was registered: once for each link.
+    pub fn registrations(&self) -> u64 {
+        self.inner.registrations.load(Relaxed)
+    }
+
+    /// Bytes that it takes itself: slots, stages and tables. Windows take as many again as there are resident pages.
+    pub fn bytes(&self) -> usize {
+        self.inner.memory.len() * 8 + self.inner.table.bytes() + self.inner.marks.bytes()
+    }
+
+    /// Pages that are resident now.
+    pub fn resident(&self) -> usize {
+        self.inner.table.len() - self.inner.table.free()
+    }
+}
+
+impl Inner {
+    fn new(settings: Settings) -> Result<Self, OpenError> {
+        if !(PAGES_MIN..=SLOTS_MAX).contains(&settings.pages) {
+            return Err(OpenError::Pages { asked: settings.pages });
+        }
+        let slots = settings.pages;
+        let versions = slots.next_multiple_of(PAGE_WORDS);
+        let words = slots * PAGE_WORDS + versions + STAGES * STAGE / 8;
+        let memory = Words::zeroed(words)?;
+        // All of it is here from now on: a miss is not to wait for a page of the pool's own.
+        memory.iter().step_by(PAGE_WORDS).for_each(|word| word.store(0, Relaxed));
+        let table = Table::new(slots)?;
+        let signals = SignalTable::in_process(TableShape::new(1, 1));
+        let failed = |_| SystemError { call: "claim", code: 0 };
+        let slot = SlotId::new(0, 0);
+        let bell = signals.shared_publisher(slot).map_err(failed)?.unnoted();
+        let bell_slot = signals.slot(slot).map_err(failed)?;
+        Ok(Self {
+            settings,
+            memory,
+            table,
+            marks: Marks::new(slots)?,
+            panes: (0..PageId::WINDOWS_MAX).map(|_| OnceLock::new()).collect(),
+            opened: Mutex::new(0),
+            stages: Default::default(),
+            registered: Mutex::default(),
+            registrations: AtomicU64::new(0),
+            hand: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
+            bell,
+            bell_slot,
+            stop: AtomicU64::new(0),
+        })
+    }
+
+    /// What a slot holds.
+    pub(crate) fn twin(&self, slot: SlotIndex) -> &[AtomicU64] {
+        &self.memory[slot.0 * PAGE_WORDS..(slot.0 + 1) * PAGE_WORDS]
+    }
+
+    /// Where a slot's bytes are in the pool's memory.
+    pub(crate) fn twin_bytes(slot: SlotIndex) -> Range<usize> {
+        slot.0 * PAGE..(slot.0 + 1) * PAGE
+    }
+
+    /// So many slots from `slot` on, as pages are put in place from.
+    pub(crate) fn twins(&self, slot: SlotIndex, count: usize) -> Option<Block> {
+        self.memory.block().part(slot.0 * PAGE..(slot.0 + count) * PAGE)
+    }
+
+    /// Where the version of a slot's page lands, in words of the pool's memory.
+    fn version_at(&self, slot: SlotIndex) -> usize {
+        self.table.len() * PAGE_WORDS + slot.0
+    }
+
+    pub(crate) fn version_bytes(&self, slot: SlotIndex) -> Range<usize> {
+        let at = self.version_at(slot) * 8;
+        at..at + 8
+    }
+
+    pub(crate) fn landed_version(&self, slot: SlotIndex) -> u64 {
+        self.memory[self.version_at(slot)].load(Relaxed)
+    }
+
+    /// A stage, once one is free: calls hold them for as long as their bounds. `None` if the caller's is over before.
+    pub(crate) fn stage(&self, clock: &mut Clock) -> Option<Stage<'_>> {
+        let versions = self.table.len().next_multiple_of(PAGE_WORDS);
+        let first = self.table.len() * PAGE_WORDS + versions;
+        loop {
+            for (index, stage) in self.stages.iter().enumerate() {
+                let mut late = match stage.try_lock() {
+                    Ok(guard) => guard,
+                    Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
+                    Err(TryLockError::WouldBlock) => continue,
+                };
+                if let Some((home, number)) = &*late {
+                    if !home.is_over(*number) {
+                        continue;
+                    }
+                    *late = None;
+                }
+                let at = first + index * STAGE / 8;
+                let words = &self.memory[at..at + STAGE / 8];
+                return Some(Stage { words, at: at * 8, late });
+            }
+            if !clock.pause() {
+                return None;
+            }
+        }
+    }
+
+    pub(crate) fn pane(&self, id: PageId) -> Option<&Arc<Pane>> {
+        self.panes.get(id.window())?.get()
+    }
+
+    /// Has the keeper look.
+    pub(crate) fn ring(&self) {
+        self.bell.pub_release(1);
+    }
+}
+
+/// The keeper's thread.
+struct Keeper {
+    inner: Arc<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.inner.stop.store(1, Relaxed);
+        self.inner.ring();
+        if let Some(thread) = self.thread.take() {
+            // It panics nowhere, and comes back within its bounds.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pool({} of {} pages)", self.resident(), self.inner.table.len())
+    }
+}

@@ -1,0 +1,35 @@
+//! What a pool is told when it is made.
+
+use std::time::Duration;
+
+/// How a pool keeps pages, and how long it waits for them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Pages that are resident at most. Each takes twice its bytes: in the window, and in the pool.
+    pub pages: usize,
+    /// How long an access waits for its page. After that it reads the pattern.
+    pub deadline: Duration,
+    /// So many accesses that waited in vain within [`burst`](Self::burst) make a home unavailable.
+    pub threshold: u32,
+    /// See [`threshold`](Self::threshold); and how far apart two lines of the log about one home are, at least.
+    pub burst: Duration,
+    /// The most pages that are fetched ahead of an access.
+    pub ahead: usize,
+    /// Below so many free pages, room is made in the background, up to twice as many.
+    pub low: usize,
+}
+
+impl Settings {
+    /// For so many resident pages; the rest as it mostly does.
+    pub fn for_pages(pages: usize) -> Self {
+        Self {
+            pages,
+            deadline: Duration::from_secs(1),
+            threshold: 8,
+            burst: Duration::from_secs(10),
+            ahead: 64,
+            low: (pages / 16).min(1024),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Windows: memory of other ranks as addresses of this process.
+
+use core::{fmt, ops::Range, ptr::NonNull};
+use std::sync::Arc;
+
+use pontoon_hal::paging::{PAGE, PAGE_WORDS, Pager};
+use pontoon_signal::{
+    Bound, Host, Nanos, Os,
+    shim::{AtomicU64, Ordering::Relaxed},
+};
+
+use crate::{
+    AcquireReport, Cell, Home, OpenError, Pool, Released, SmcError, Statistics, extent::Held,
+    fetch::Service, pane::Pane, table::State,
+};
+
+/// Memory of other ranks under addresses of this process. A handle.
+///
+/// An access to a page that is not here fetches it, and is an ordinary load or store from then on. What is stored
+/// here is seen by others once it was [released](Self::release), and what they released is seen here once it was
+/// [acquired](Self::acquire): a loop that polls a flag in a window by plain loads never sees it change, and is to use
+/// [`load_fresh`](Cell::load_fresh). Two ranks may write bytes of the same page, or word, at the same time, and both
+/// reach home. Of one byte that both wrote, what home had last is kept, and counted.
+#[derive(Clone)]
+pub struct Window {
+    pool: Pool,
+    pane: Arc<Pane>,
+}
+
+impl Window {
+    pub(crate) fn new(pool: Pool, pane: Arc<Pane>) -> Self {
+        Self { pool, pane }
+    }
+
+    /// Whom its paging has to ask for pages.
+    pub fn pager(&self) -> Arc<dyn Pager> {
+        Arc::new(Service { pool: Arc::clone(&self.pool.inner), pane: Arc::clone(&self.pane) })
+    }
+
+    /// Its first byte, for plain loads and stores.
+    pub fn base(&self) -> NonNull<u8> {
+        self.pane.paging.base()
+    }
+
+    /// How many bytes it has.
+    pub fn bytes(&self) -> usize {
+        self.pane.paging.pages() * PAGE
+    }
+
+    /// The aligned word at `offset`. Loading and storing is as by plain instructions: it fetches where nothing is
+    /// here.
+    ///
+    /// # Errors
+    ///
+    /// [`SmcError::OutOfRange`], [`SmcError::Misaligned`].
+    pub fn word(&self, offset: usize) -> Result<&AtomicU64, SmcError> {
+        self.extent_of(offset..offset.saturating_add(8))?;
+        if !offset.is_multiple_of(8) {
+            return Err(SmcError::Misaligned { offset });
+        }
+        Ok(&self.pane.paging.words(offset / PAGE)[offset / 8 % PAGE_WORDS])
+    }
+
+    /// The words of the whole pages within `bytes`, page by page.
+    ///
+    /// # Errors
+    ///
+    /// [`SmcError::OutOfRange`].
+    pub fn pages(
+        &self,
+        bytes: Range<usize>,
+    ) -> Result<impl Iterator<Item = &[AtomicU64]>, SmcError> {
+        let pages = self.whole(&bytes)?;
+        Ok(pages.map(|page| self.pane.paging.words(page)))
+    }
+
+    /// Sends home what was stored to the pages of `bytes`, by any thread of this process: all that was before the call,
+    /// and no byte that was not changed. When it returns, whoever acquires at home's has it.
+    ///
+    /// # Errors
+    ///
+    /// [`SmcError`]; what is not known to be home is kept, and sent by the next release.
+    ///
+    /// # Blocks
+    ///
+    /// As long as `bound` allows.
+    pub fn release(&self, bytes: Range<usize>, bound: Bound) -> Result<Released, SmcError> {
+        let started = Os.now();
+        let mut all = Released::default();
+        for (extent, pages) in self.extents(&bytes)? {
+            let left = bound.less(Nanos(Os.now().since(started).0));
+            self.available(extent)?;
+            all += self.inner().release(&self.pane, extent, pages, left)?;
+        }
+        Ok(all)
+    }
+
+    /// Makes what others released to the pages of `bytes` before seen here. What was written here and not yet
+    /// released stays.
+    ///
+    /// # Errors
+    ///
+    /// [`SmcError`]; what was not compared is compared by the next acquire.
+    ///
+    /// # Blocks
+    ///
+    /// As long as `bound` allows.
+    pub fn acquire(&self, bytes: Range<usize>, bound: Bound) -> Result<AcquireReport, SmcError> {
+        let started = Os.now();
+        let mut all = AcquireReport::default();
+        for (extent, pages) in self.extents(&bytes)? {
+            let left = bound.less(Nanos(Os.now().since(started).0));
+            self.available(extent)?;
+            all += self.inner().acquire(&self.pane, extent, pages, left)?;
+        }
+        Ok(all)
+    }
+
+    /// Fetches the pages of `bytes` that are not here, so that a system call finds them, or the next accesses do.
+    /// They stay until room is needed.
+    ///
+    /// # Errors
+    ///
+    /// [`SmcError`] if a page of them holds the pattern.
+    ///
+    /// # Blocks
+    ///
+    /// As long as its accesses would.
+    pub fn prefetch(&self, bytes: Range<usize>) -> Result<(), SmcError> {
+        for (_, pages) in self.extents(&bytes)? {
+            for page in pages {
+                // An access as any other.
+                let _ = self.pane.paging.words(page)[0].load(Relaxed);
+            }
+        }
+        self.check(bytes)
+    }
+
+    /// Whether the pages of `bytes` are what home has: an error if a home of theirs is unavailable, or a page holds
+    /// the pattern.
+    ///
+    /// # Errors
+    ///
+    /// [`SmcError::Unavailable`].
+    pub fn check(&self, bytes: Range<usize>) -> Result<(), SmcError> {
+        for (extent, pages) in self.extents(&bytes)? {
+            let poisoned = self.inner().poisoned(&self.pane, pages);
+            if extent.is_unavailable() || poisoned > 0 {
+                let (home, bytes) = (extent.rank(), extent.bytes());
+                return Err(SmcError::Unavailable { home, bytes, poisoned });
+            }
+        }
+        Ok(())
+    }
+
+    /// The word at `offset`, unless it is the pattern because its home did not answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`word`](Self::word) and [`check`](Self::check).
+    ///
+    /// # Blocks
+    ///
+    /// As its access would.
+    pub fn try_read(&self, offset: usize) -> Result<u64, SmcError> {
+        let value = self.word(offset)?.load(Relaxed);
+        self.check(offset..offset + 8)?;
+        Ok(value)
+    }
+
+    /// A value that is written through, and read from home where that is asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`SmcError::OutOfRange`], [`SmcError::Misaligned`].
+    pub fn cell(&self, offset: usize) -> Result<Cell<'_>, SmcError> {
+        self.word(offset)?;
+        Ok(Cell::new(self, offset))
+    }
+
+    /// The extent that has byte `offset` is at `home` from now on, from `from` on: it is back under another key, or
+    /// elsewhere. Pages with the pattern are fetched again; what was stored and not released goes there.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Short`], [`OpenError::InHandler`]; [`OpenError::Extent`] if no extent has that byte.
+    pub fn heal(&self, offset: usize, home: Home, from: usize) -> Result<(), OpenError> {
+        let bytes = self.bytes();
+        let extent = self.pane.extent(offset / PAGE);
+        let extent = extent.ok_or(OpenError::Extent { asked: offset..offset, bytes })?;
+        extent.move_to(home, from, self.pane.paging.asks_in_handler())?;
+        self.inner().heal(&self.pane, extent);
+        Ok(())
+    }
+
+    /// Ranges of bytes that were stored to and are not known to be home, of those that a release was asked for.
+    pub fn unsent(&self) -> Vec<Range<usize>> {
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        for (page, _) in self.inner().unsent(&self.pane, &(0..self.pane.paging.pages())) {
+            let at = page * PAGE;
+            match ranges.last_mut() {
+                Some(last) if last.end == at => last.end += PAGE,
+                _ => ranges.push(at..at + PAGE),
+            }
+        }
+        ranges
+    }
+
+    /// What it did so far.
+    pub fn statistics(&self) -> Statistics {
+        self.pane.counts.statistics()
+    }
+
+    pub(crate) fn inner(&self) -> &crate::pool::Inner {
+        &self.pool.inner
+    }
+
+    pub(crate) fn pane(&self) -> &Pane {
+        &self.pane
+    }
+
+    fn available(&self, extent: &Held) -> Result<(), SmcError> {
+        if !extent.is_unavailable() || extent.fall_back() {
+            return Ok(());
+        }
+        let (home, bytes) = (extent.rank(), extent.bytes());
+        let poisoned = self.inner().poisoned(&self.pane, extent.pages.clone());
+        Err(SmcError::Unavailable { home, bytes, poisoned })
+    }
+
+    /// The one extent that has all of `bytes`.
+    pub(crate) fn extent_of(&self, bytes: Range<usize>) -> Result<&Held, SmcError> {
+        let extent = self.pane.extent(bytes.start / PAGE);
+        let extent = extent.filter(|extent| bytes.end <= extent.bytes().end);
+        extent.ok_or(SmcError::OutOfRange { asked: bytes, bytes: self.bytes() })
+    }
+
+    /// The extents that `bytes` are of, and their pages that have any.
+    fn extents(&self, bytes: &Range<usize>) -> Result<Vec<(&Held, Range<usize>)>, SmcError> {
+        let mut found = Vec::new();
+        let (mut page, end) = (bytes.start / PAGE, bytes.end.div_ceil(PAGE));
+        while page < end {
+            let extent = self.pane.extent(page).ok_or_else(|| SmcError::OutOfRange {
+                asked: bytes.clone(),
+                bytes: self.bytes(),
+            })?;
+            let pages = page..end.min(extent.pages.end);
+            page = pages.end;
+            found.push((extent, pages));
+        }
+        Ok(found)
+    }
+
+    /// That all of `bytes` are of extents.
+    pub(crate) fn mapped(&self, bytes: &Range<usize>) -> Result<(), SmcError> {
+        self.extents(bytes).map(drop)
+    }
+
+    fn whole(&self, bytes: &Range<usize>) -> Result<Range<usize>, SmcError> {
+        self.extents(bytes)?;
+        Ok(bytes.start.div_ceil(PAGE)..(bytes.end / PAGE).max(bytes.start.div_ceil(PAGE)))
+    }
+}
+
+impl crate::pool::Inner {
+    /// How many of these pages hold the pattern.
+    fn poisoned(&self, pane: &Pane, pages: Range<usize>) -> u64 {
+        let slots = self.table.slots().filter(|&slot| self.table.state(slot) == State::Poisoned);
+        let ids = slots.map(|slot| self.table.page(slot));
+        ids.filter(|id| id.window() == pane.window && pages.contains(&id.page())).count() as u64
+    }
+}
+
+impl fmt::Debug for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Window({} bytes, {} extents)", self.bytes(), self.pane.extents.len())
+    }
+}

@@ -1,0 +1,29 @@
+//! The loom models of this crate; see those of `pontoon-signal`, whose harness they share.
+
+#[path = "../../../pontoon-signal/tests/harness/model.rs"]
+mod model;
+mod table;
+
+use model::{Memory, Model, check};
+
+/// Every model.
+pub(crate) fn all() -> impl Iterator<Item = &'static Model> {
+    table::MODELS.iter()
+}
+
+/// Runs the model `name` of this process's list.
+pub(crate) fn run(name: &str) {
+    let (_, model) = all().find(|(known, _)| *known == name).expect("a model of that name");
+    model();
+}
+
+/// A test for each of the models named.
+#[allow(unused_macros, reason = "weakened.rs runs them from the list")]
+macro_rules! models {
+    ($($name:ident)*) => { $(
+        #[test]
+        fn $name() {
+            models::run(stringify!($name));
+        }
+    )* };
+}

@@ -1,0 +1,203 @@
+//! A window as the hardware layer knows it: what `hal::paging` promises, by userfaultfd.
+
+use core::{ops::Range, ptr::NonNull};
+use std::sync::{Arc, Mutex};
+
+use pontoon_hal::paging::{self, PAGE, PageFault, Paging, PagingError, Written};
+use pontoon_signal::{Block, shim::AtomicU64};
+
+use crate::{
+    Attached, Fault, Feature, Features, PageError, Pager, ReserveError, Run, ServeError, Served,
+    Server, Service, Shelf, Window, attach,
+};
+
+/// So many pages are taken away at the same time.
+const SHELVES: usize = 16;
+/// Runs of pages that the kernel is asked for at once.
+const RUNS: usize = 64;
+
+/// A window, and shelves for the pages that are taken away.
+///
+/// How it keeps the clauses: P1 by SIGBUS or by threads, P2 by `UFFDIO_COPY`, P3 by write protection, P4 by
+/// `UFFDIO_MOVE`, which takes a page out of the page table as it is: a store is before that, or faults. P5 by
+/// `UFFDIO_POISON`. P6: shelves are taken by trying each, and no more than 16 threads look at one at a
+/// time; more than that are refused with `EBUSY`, as by a kernel that is.
+#[derive(Debug)]
+pub struct Paged {
+    window: Arc<Window>,
+    shelves: Box<[Mutex<Shelf>]>,
+}
+
+/// Who serves a window's faults, as long as it is kept.
+#[derive(Debug)]
+#[must_use]
+pub enum Serving {
+    /// The threads that make them.
+    InThread(Attached),
+    /// Threads for nothing else.
+    Threads(Server),
+}
+
+impl Paged {
+    /// A window of so many bytes, rounded up to whole pages.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError`]; [`ReserveError::Lacks`] for a kernel that cannot notice stores, or take pages away.
+    pub fn reserve(
+        features: &Features,
+        bytes: usize,
+        service: Service,
+    ) -> Result<Arc<Self>, ReserveError> {
+        for needed in [Feature::WriteProtect, Feature::Move] {
+            if !features.has(needed) {
+                return Err(ReserveError::Lacks(needed));
+            }
+        }
+        let window = Arc::new(Window::reserve(features, bytes, service)?);
+        let shelves = (0..SHELVES).map(|_| window.shelf(1).map(Mutex::new));
+        let shelves = shelves.collect::<Result<_, _>>()?;
+        Ok(Arc::new(Self { window, shelves }))
+    }
+
+    /// The window itself.
+    pub fn window(&self) -> &Arc<Window> {
+        &self.window
+    }
+
+    /// Has `pager` asked for its pages: in the threads that miss them, or by `threads` threads where the window was set
+    /// aside for that.
+    ///
+    /// # Errors
+    ///
+    /// [`ServeError`].
+    pub fn serve(
+        &self,
+        pager: Arc<dyn paging::Pager>,
+        threads: usize,
+    ) -> Result<Serving, ServeError> {
+        let asked: Arc<dyn Pager> = Arc::new(Asked(pager));
+        match self.window.service() {
+            Service::InThread => attach(&self.window, asked).map(Serving::InThread),
+            Service::Served => Server::start(&self.window, asked, threads).map(Serving::Threads),
+        }
+    }
+}
+
+/// A pager of the hardware layer's.
+struct Asked(Arc<dyn paging::Pager>);
+
+impl Pager for Asked {
+    fn fault(&self, fault: Fault) -> Served {
+        let Fault { page, write, poisoned, .. } = fault;
+        match self.0.fault(PageFault { page, write, poisoned }) {
+            paging::Served::Again => Served::Again,
+            paging::Served::Refused => Served::NotMine,
+        }
+    }
+}
+
+impl Paging for Paged {
+    fn pages(&self) -> usize {
+        self.window.pages()
+    }
+
+    fn base(&self) -> NonNull<u8> {
+        self.window.base()
+    }
+
+    fn asks_in_handler(&self) -> bool {
+        self.window.service() == Service::InThread
+    }
+
+    fn words(&self, page: usize) -> &[AtomicU64] {
+        self.window.words(page..page + 1).expect("a page of the window")
+    }
+
+    fn place(
+        &self,
+        page: usize,
+        from: &Block,
+        there: &mut dyn FnMut(usize),
+    ) -> Result<(), PagingError> {
+        let bytes = from.bytes() / PAGE * PAGE;
+        let source = crate::Source::of(from, 0..bytes).ok_or(EMPTY)?;
+        self.window.copy_in_telling(page, source, there).map_err(told)
+    }
+
+    fn written(
+        &self,
+        pages: Range<usize>,
+        found: &mut [Range<usize>],
+    ) -> Result<Written, PagingError> {
+        let mut runs = [Run::default(); RUNS];
+        let most = found.len().min(RUNS);
+        let scanned = self.window.scan(pages, &mut runs[..most]).map_err(told)?;
+        for (found, run) in found.iter_mut().zip(&runs[..scanned.runs]) {
+            *found = run.pages();
+        }
+        Ok(Written { ranges: scanned.runs, next: scanned.next })
+    }
+
+    fn take(
+        &self,
+        page: usize,
+        last: &mut dyn FnMut(&[AtomicU64]) -> bool,
+    ) -> Result<bool, PagingError> {
+        let mut free = self.shelves.iter().filter_map(|shelf| shelf.try_lock().ok());
+        let mut shelf = free.next().ok_or(BUSY)?;
+        match self.window.move_out(page..page + 1, &shelf, 0) {
+            Ok(()) => {}
+            // There was none.
+            Err(PageError::Refused { code, .. }) if code == libc::ENOENT => return Ok(true),
+            Err(error) => return Err(told(error)),
+        }
+        let words = shelf.words(0).ok_or(EMPTY)?;
+        let gone = last(words);
+        if !gone {
+            // Not protected: what is in it is not what it was placed with.
+            let _ = self.window.copy_in(page, words, false).map_err(told)?;
+        }
+        shelf.clear(0..1).map_err(told)?;
+        Ok(gone)
+    }
+
+    fn discard(&self, pages: Range<usize>) -> Result<(), PagingError> {
+        self.window.drop_pages(pages).map_err(told)
+    }
+
+    fn poison(&self, pages: Range<usize>) -> Result<(), PagingError> {
+        self.window.poison(pages).map_err(told)
+    }
+}
+
+const BUSY: PagingError = PagingError {
+    call: "UFFDIO_MOVE",
+    code: libc::EBUSY,
+    remedy: "other threads take pages away; it is tried again",
+};
+
+const EMPTY: PagingError = PagingError {
+    call: "UFFDIO_COPY",
+    code: libc::EINVAL,
+    remedy: "there are no bytes to put in place",
+};
+
+/// It allocates nothing: this is where faults are served.
+fn told(error: PageError) -> PagingError {
+    let remedy = error.meaning().unwrap_or("see the kernel's documentation of userfaultfd");
+    match error {
+        PageError::Refused { call, code, .. } => PagingError { call, code, remedy },
+        PageError::Stuck { call, .. } => PagingError {
+            call,
+            code: libc::EAGAIN,
+            remedy: "this process changes its mappings all the time; it is tried again",
+        },
+        PageError::Lacks(_) => PagingError {
+            call: "userfaultfd",
+            code: libc::ENOSYS,
+            remedy: "pontoon doctor says what this kernel lacks",
+        },
+        _ => EMPTY,
+    }
+}

@@ -1,0 +1,156 @@
+//! The handler of SIGBUS, and the windows that it serves.
+#![allow(unsafe_code)] // A signal handler is a C function.
+
+use core::ffi::c_void;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libc::{c_int, siginfo_t};
+use pontoon_signal::{SystemError, shim::Ordering::Relaxed};
+
+use super::{
+    context::Delivered,
+    previous::{Action, Previous},
+};
+use crate::{
+    Fault, Pager, ServeError, Served, Service, Window,
+    table::{Place, Table},
+    window::Tracking,
+};
+
+/// How many windows of a process may be served in their threads.
+pub const WINDOWS_MAX: usize = 64;
+
+static WINDOWS: Table<Record, WINDOWS_MAX> = Table::new();
+static PREVIOUS: Previous = Previous::new();
+
+/// A window and who serves it.
+struct Record {
+    window: Arc<Window>,
+    pager: Arc<dyn Pager>,
+}
+
+/// A window whose faults are served, until this is dropped. A fault that comes later is nobody's, and
+/// ends the process unless another handler knows better: so keep it as long as the window is used.
+#[derive(Debug)]
+#[must_use]
+pub struct Attached {
+    window: Arc<Window>,
+    place: Option<Place>,
+}
+
+/// Whether our handler is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Installed {
+    /// It is.
+    Ours,
+    /// Another is. It may call ours, or not: a fault may end the process. See [`reinstall`].
+    Another,
+}
+
+/// Has `pager` serve the faults of `window` in the threads that make them; see [`Pager`] for what
+/// holds there. It puts a handler of SIGBUS in force for the process, which stays: signals that are for
+/// none of our windows go to whoever handled them before, as the kernel would have sent them.
+///
+/// A thread that touches the window must not block SIGBUS, or the kernel ends the process; and
+/// should have a stack for it, see [`on_this_thread`](crate::on_this_thread).
+///
+/// # Errors
+///
+/// [`ServeError`]: the window is for a server, or served already, or there are too many of them.
+pub fn attach(window: &Arc<Window>, pager: Arc<dyn Pager>) -> Result<Attached, ServeError> {
+    if window.service() != Service::InThread {
+        return Err(ServeError::OtherService);
+    }
+    if window.served.compare_exchange(0, 1, Relaxed, Relaxed).is_err() {
+        return Err(ServeError::Served);
+    }
+    // From here on it is given back on every way out.
+    let mut attached = Attached { window: Arc::clone(window), place: None };
+    reinstall()?;
+    let record = Record { window: Arc::clone(window), pager };
+    let place = WINDOWS.insert(window.addresses(), record);
+    attached.place = Some(place.map_err(|_| ServeError::Full { windows: WINDOWS_MAX })?);
+    Ok(attached)
+}
+
+/// Whether our handler of SIGBUS is in force: a library that is loaded later may have installed its own.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn check() -> Result<Installed, SystemError> {
+    let ours = Action::now()?.calls(address());
+    Ok(if ours { Installed::Ours } else { Installed::Another })
+}
+
+/// Puts our handler in force if it is not, in front of the one that is: that one gets what is not for
+/// our windows.
+///
+/// # Errors
+///
+/// [`ServeError::TakenOver`] after many times, or what the kernel says.
+pub fn reinstall() -> Result<(), ServeError> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Action::now()?;
+    if now.calls(address()) {
+        return Ok(());
+    }
+    // Before, for the handler may be called at once.
+    PREVIOUS.remember(now)?;
+    // SAFETY: `on_sigbus` does nothing that a handler may not do, wherever a thread is.
+    let displaced = unsafe { Action::install(address()) }?;
+    if displaced.calls(address()) { Ok(()) } else { PREVIOUS.remember(displaced) }
+}
+
+fn address() -> usize {
+    (on_sigbus as extern "C" fn(c_int, *mut siginfo_t, *mut c_void)) as usize
+}
+
+/// The handler. It must not unwind: a panic of a pager's ends the process here.
+extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: K1, the kernel calls it so; and so does another's handler that knows of ours.
+    let delivered = unsafe { Delivered::new(signal, info, context) };
+    // SAFETY: the address of this thread's errno, which lives as long as the thread.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { errno.read() };
+    if !(delivered.is_fault() && serve(delivered) == Served::Again) {
+        PREVIOUS.handle(delivered);
+    }
+    // SAFETY: as above: who was interrupted may be about to look at it.
+    unsafe { errno.write(before) };
+}
+
+fn serve(delivered: Delivered) -> Served {
+    let address = delivered.address();
+    let served = WINDOWS.find(address as u64, |record| record.serve(address, delivered));
+    served.unwrap_or(Served::NotMine)
+}
+
+impl Record {
+    fn serve(&self, address: usize, delivered: Delivered) -> Served {
+        if !self.window.is_here() {
+            return Served::NotMine; // a child's own mapping, where the parent has a window
+        }
+        let Some((page, at)) = self.window.page_at(address) else { return Served::NotMine };
+        let write = delivered.is_write();
+        if let Tracking::Faults(_) = &self.window.tracking
+            && (write || cfg!(not(target_arch = "x86_64")))
+            && self.window.note_if_resident(page)
+        {
+            return Served::Again;
+        }
+        let poisoned = delivered.is_broken_memory() || self.window.is_poisoned(page);
+        self.pager.fault(Fault { page, at, write, poisoned })
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            drop(WINDOWS.remove(place));
+        }
+        self.window.served.store(0, Relaxed);
+    }
+}
