@@ -1,4 +1,4 @@
-# For people; every recipe but build and bench is a stage of .ci/run, where the commands are.
+# For people; every recipe but build, bench and peers is a stage of .ci/run, where the commands are.
 
 # List the recipes.
 default:
@@ -32,6 +32,14 @@ docs:
 deny:
     .ci/run deny
 
+# Shell scripts parse; the tests of what measures rivals.
+scripts:
+    .ci/run scripts
+
+# What the tests of links need (Debian packages, as root).
+install:
+    .ci/run install
+
 # Layers, SYNC pairs and unsafe regimes.
 check:
     .ci/run check
@@ -40,7 +48,11 @@ check:
 bench *args:
     cargo run --release --locked -p pontoon-cli -- bench {{args}}
 
-# Feed changed scenario files to the checker.
+# Measure rivals beside pontoon: `just peers install`, `just peers run`.
+peers *args:
+    scripts/peers/peers.py {{args}}
+
+# Feed changed bytes to all that others hand us, each target for so long.
 fuzz seconds="20":
     PONTOON_FUZZ_SECONDS={{seconds}} .ci/run fuzz
 

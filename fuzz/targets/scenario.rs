@@ -1,6 +1,8 @@
 //! Any bytes are a scenario or are refused; what is one is checked and its findings are told.
 #![no_main]
 
+#[path = "../../crates/pontoon-cli/src/counted.rs"]
+mod counted;
 mod mutate;
 
 use libfuzzer_sys::{Corpus, fuzz_mutator, fuzz_target, fuzzer_mutate};

@@ -6,9 +6,13 @@
 //!
 //! A test that cannot run here prints `skipped: what was probed and is missing`. libtest calls it
 //! passed; here it is skipped and not passed. Without `--show-output` libtest keeps such lines.
+//! Where it names a part of the machine in brackets, the part is counted too: see [`parts`].
 
-use crate::report::Report;
-use std::{collections::BTreeMap, fs};
+use crate::{
+    parts::{self, Parts},
+    report::Report,
+};
+use std::{collections::BTreeMap, env, fs};
 
 /// A kind of test, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,7 +88,8 @@ type Tallies = BTreeMap<Kind, Tally>;
 
 /// Counts the logs `KIND=PATH`.
 pub(crate) fn check(logs: &[&str]) -> Result<Report, String> {
-    let mut tallies = Tallies::new();
+    let required = env::var(parts::REQUIRE).unwrap_or_default();
+    let (mut tallies, mut parts) = (Tallies::new(), Parts::default());
     let mut report = Report::default();
     for log in logs {
         let (label, path) = log.split_once('=').ok_or(format!("`{log}` is not KIND=PATH"))?;
@@ -95,14 +100,21 @@ pub(crate) fn check(logs: &[&str]) -> Result<Report, String> {
             _ => return Err(format!("`{label}` is not workspace, loom or weakened")),
         };
         let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-        read(&text, whole, &mut tallies, &mut report.lines);
+        read(&text, whole, &mut tallies, &mut parts, &mut report.lines);
     }
+    parts.conclude(&required, &mut report);
     conclude(&tallies, &mut report);
     Ok(report)
 }
 
 /// Adds up one log; `skipped: ` lines are echoed to `lines`.
-fn read(text: &str, whole: Option<Kind>, tallies: &mut Tallies, lines: &mut Vec<String>) {
+fn read(
+    text: &str,
+    whole: Option<Kind>,
+    tallies: &mut Tallies,
+    parts: &mut Parts,
+    lines: &mut Vec<String>,
+) {
     let mut kind = whole;
     // Whether the output being read is that of a test already counted as skipped.
     let mut counted = false;
@@ -111,12 +123,15 @@ fn read(text: &str, whole: Option<Kind>, tallies: &mut Tallies, lines: &mut Vec<
             kind = Kind::of_heading(line).or(kind);
         }
         let Some(kind) = kind else { continue };
+        parts.read(line);
         let tally = tallies.entry(kind).or_default();
         if let Some([passed, failed, ignored]) = result(line) {
             tally.ok += passed;
             tally.failed += failed;
             tally.ignored += ignored;
+            parts.end_test();
         } else if line.starts_with("---- ") {
+            parts.end_test();
             counted = false;
         } else if line.starts_with("skipped: ") {
             lines.push(format!("{}: {line}", kind.name()));
@@ -209,7 +224,7 @@ test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     fn counted(logs: &[(&str, Option<Kind>)]) -> (Tallies, Report) {
         let (mut tallies, mut report) = (Tallies::new(), Report::default());
         for (text, whole) in logs {
-            read(text, *whole, &mut tallies, &mut report.lines);
+            read(text, *whole, &mut tallies, &mut Parts::default(), &mut report.lines);
         }
         conclude(&tallies, &mut report);
         (tallies, report)
@@ -250,6 +265,22 @@ test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     fn a_failure_is_refused() {
         let failed = WORKSPACE.replace("ok. 4 passed; 0 failed", "FAILED. 3 passed; 1 failed");
         assert!(counted(&[(&failed, None)]).1.complains_of("1 test(s) failed"));
+    }
+
+    #[test]
+    fn a_part_counts_once_for_each_test_that_names_it() {
+        let log = "     Running tests/a.rs (target/debug/deps/a-1)\n\
+            ---- a stdout ----\nruns: [ucx]\n---- b stdout ----\nruns: [ucx]\n\
+            ---- c stdout ----\nskipped: [ucx] no libucp.so.0\nsuccesses:\n\
+            test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n\
+                 Running tests/b.rs (target/debug/deps/b-1)\n\
+            ---- a stdout ----\nruns: [ucx]\n\
+            test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        let (mut parts, mut report) = (Parts::default(), Report::default());
+        read(log, None, &mut Tallies::new(), &mut parts, &mut report.lines);
+        parts.conclude("", &mut report);
+        let expected = ["integration: skipped: [ucx] no libucp.so.0", "with ucx: 3 ran, 1 skipped"];
+        assert_eq!(report.lines, expected);
     }
 
     #[test]

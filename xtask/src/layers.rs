@@ -3,7 +3,7 @@
 //! ```text
 //! pontoon-cli
 //! pontoon
-//! pontoon-smc  pontoon-comm      | backends: cpu, opencl, cuda, net, uffd, sim
+//! pontoon-smc  pontoon-comm      | backends: cpu, opencl, cuda, job, shm, ucx, verbs, uffd, sim
 //! pontoon-queue                  |
 //! pontoon-hal
 //! pontoon-signal
@@ -37,8 +37,8 @@ impl Layer {
             "pontoon-signal" => Self::Signal,
             "pontoon-hal" => Self::Hal,
             "pontoon-queue" => Self::Queue,
-            "pontoon-cpu" | "pontoon-opencl" | "pontoon-cuda" | "pontoon-net" | "pontoon-uffd"
-            | "pontoon-sim" => Self::Backend,
+            "pontoon-cpu" | "pontoon-opencl" | "pontoon-cuda" | "pontoon-job" | "pontoon-shm"
+            | "pontoon-ucx" | "pontoon-verbs" | "pontoon-uffd" | "pontoon-sim" => Self::Backend,
             "pontoon-smc" | "pontoon-comm" => Self::Service,
             "pontoon" => Self::Facade,
             "pontoon-cli" => Self::Cli,
@@ -133,10 +133,11 @@ mod tests {
             ("pontoon-comm", "pontoon-queue", false),
             ("pontoon-queue", "pontoon-hal", false),
             ("pontoon-sim", "pontoon-hal", false),
+            ("pontoon-shm", "pontoon-hal", false),
             ("pontoon-hal", "pontoon-signal", false),
         ]));
         assert_eq!(report.problems, [""; 0]);
-        assert_eq!(report.lines, ["layers: 7 arrows between 8 crates"]);
+        assert_eq!(report.lines, ["layers: 8 arrows between 9 crates"]);
     }
 
     #[test]
@@ -145,7 +146,13 @@ mod tests {
         assert!(refused("pontoon-hal", "pontoon-cpu"));
         assert!(refused("pontoon-queue", "pontoon-cpu"));
         assert!(refused("pontoon-cpu", "pontoon-queue"));
-        assert!(refused("pontoon-net", "pontoon-cpu"));
+        assert!(refused("pontoon-ucx", "pontoon-cpu"));
+        assert!(refused("pontoon-ucx", "pontoon-queue"));
+        assert!(refused("pontoon-ucx", "pontoon-shm"));
+        assert!(refused("pontoon-job", "pontoon-queue"));
+        assert!(refused("pontoon-job", "pontoon-cpu"));
+        assert!(refused("pontoon-shm", "pontoon-cpu"));
+        assert!(refused("pontoon-shm", "pontoon-queue"));
         assert!(refused("pontoon-smc", "pontoon-comm"));
         assert!(refused("pontoon-comm", "pontoon-cpu"));
         assert!(refused("pontoon", "pontoon-cli"));

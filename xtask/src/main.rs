@@ -6,6 +6,7 @@
 
 mod count;
 mod layers;
+mod parts;
 mod report;
 mod source;
 mod sync;
@@ -23,7 +24,8 @@ usage: cargo run -p xtask -- <command>
   sync                 every strong ordering is a named pair that a loom test knows
   unsafety             every crate root carries its layer's unsafe_code lint
   count KIND=LOG...    what the logged test runs ran; a required kind that ran nothing fails
-                       (KIND: workspace, loom or weakened)";
+                       (KIND: workspace, loom or weakened), and so does a part of the machine
+                       that PONTOON_REQUIRE names and tests skipped for";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();

@@ -1,7 +1,7 @@
 //! Every crate root carries the `unsafe_code` lint of its layer.
 //!
 //! Above the hardware layer, and in tools, `#![forbid(unsafe_code)]`: no file can open it again.
-//! The hardware layer, the signals and the backends need some: `#![deny(unsafe_code)]`, opened
+//! The hardware layer, the signals, the paging and the backends need some: `#![deny(unsafe_code)]`, opened
 //! file by file with a reason. A crate below that needs none may forbid it.
 
 use crate::{

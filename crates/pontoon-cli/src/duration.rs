@@ -6,6 +6,9 @@ use std::{error, fmt, time::Duration};
 pub(crate) const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest pace that can be measured: beyond, a wait is a sleep and a wake, whatever the pace.
 const SLOWEST: Duration = Duration::from_millis(100);
+/// The shortest silence that says anything: words come every tenth of it, and not faster than every
+/// millisecond.
+const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Why a time on the command line was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +19,8 @@ pub(crate) enum DurationError {
     Zero,
     /// It is more than this.
     Longer(Duration),
+    /// It is less than this.
+    Shorter(Duration),
 }
 
 impl fmt::Display for DurationError {
@@ -27,6 +32,7 @@ impl fmt::Display for DurationError {
             Self::Zero => f.write_str("expected more than zero"),
             Self::Longer(most) if *most == LONGEST => f.write_str("expected at most a day"),
             Self::Longer(most) => write!(f, "expected at most {most:?}"),
+            Self::Shorter(least) => write!(f, "expected at least {least:?}"),
         }
     }
 }
@@ -37,6 +43,14 @@ impl error::Error for DurationError {}
 pub(crate) fn bound(text: &str) -> Result<Duration, DurationError> {
     match at_most(text, LONGEST)? {
         Duration::ZERO => Err(DurationError::Zero),
+        time => Ok(time),
+    }
+}
+
+/// After how long a silence somebody counts as lost: at least 10 ms, at most a day.
+pub(crate) fn silence(text: &str) -> Result<Duration, DurationError> {
+    match bound(text)? {
+        time if time < SHORTEST => Err(DurationError::Shorter(SHORTEST)),
         time => Ok(time),
     }
 }
@@ -102,6 +116,9 @@ mod tests {
             assert_eq!(pace(text), Err(DurationError::Longer(SLOWEST)), "{text:?}");
         }
         assert_eq!(pace("101ms"), Err(DurationError::Longer(SLOWEST)));
+        assert_eq!(silence("9.9ms"), Err(DurationError::Shorter(SHORTEST)));
+        assert_eq!(silence("10ms"), Ok(SHORTEST));
+        assert_eq!(DurationError::Shorter(SHORTEST).to_string(), "expected at least 10ms");
         assert_eq!(DurationError::Longer(SLOWEST).to_string(), "expected at most 100ms");
     }
 }

@@ -15,6 +15,14 @@ use serde::Serialize;
 pub(crate) enum Unit {
     Ns,
     Ms,
+    /// 10^6 bytes a second.
+    MbPerS,
+    /// Of one core, or of what the name says.
+    Percent,
+    /// Tasks of a ring.
+    Tasks,
+    TasksPerS,
+    MessagesPerS,
     /// One measurement over another.
     Ratio,
 }
@@ -24,6 +32,11 @@ impl Unit {
         match self {
             Self::Ns => "ns",
             Self::Ms => "ms",
+            Self::MbPerS => "MB/s",
+            Self::Percent => "%",
+            Self::Tasks => "tasks",
+            Self::TasksPerS => "tasks/s",
+            Self::MessagesPerS => "messages/s",
             Self::Ratio => "x",
         }
     }
@@ -33,7 +46,9 @@ impl Unit {
         let to_ns = match self {
             Self::Ns => 1.0,
             Self::Ms => 1e6,
-            Self::Ratio => return (1.0, self.name()),
+            Self::MbPerS | Self::Percent | Self::Tasks | Self::Ratio => return (1.0, self.name()),
+            Self::TasksPerS => return per_s(median, ["tasks/s", "ktasks/s", "Mtasks/s"]),
+            Self::MessagesPerS => return per_s(median, ["msg/s", "kmsg/s", "Mmsg/s"]),
         };
         match median.abs() * to_ns {
             ns if ns < 1e3 => (to_ns, "ns"),
@@ -41,6 +56,15 @@ impl Unit {
             ns if ns < 1e9 => (to_ns / 1e6, "ms"),
             _ => (to_ns / 1e9, "s"),
         }
+    }
+}
+
+/// The factor and the unit, of one, thousands and millions, with which a rate reads well.
+fn per_s(median: f64, [ones, thousands, millions]: [&'static str; 3]) -> (f64, &'static str) {
+    match median.abs() {
+        rate if rate < 1e3 => (1.0, ones),
+        rate if rate < 1e6 => (1e-3, thousands),
+        _ => (1e-6, millions),
     }
 }
 
@@ -393,6 +417,10 @@ mod tests {
                 ("signal/wake", Unit::Ns, 22_500_000.0),
                 ("queue/submit", Unit::Ms, 3_250.0),
                 ("queue/vs", Unit::Ratio, 1.25),
+                ("queue/lost", Unit::Tasks, 0.0),
+                ("queue/rate", Unit::TasksPerS, 24_500_000.0),
+                ("queue/sent", Unit::MessagesPerS, 12_345.0),
+                ("queue/few", Unit::MessagesPerS, 12.0),
             ] {
                 let figure = samples(&[value]).figure(name, unit).expect("a round");
                 printer.figure(&figure).expect("written");
@@ -406,7 +434,11 @@ mod tests {
         assert!(rows[3].is_empty(), "a blank line between groups");
         assert_eq!(rows[4], ["queue/submit", "3.250", "3.250", "3.250", "s", "1"]);
         assert_eq!(rows[5], ["queue/vs", "1.250", "1.250", "1.250", "x", "1"]);
-        assert_eq!(rows.len(), 6);
+        assert_eq!(rows[6], ["queue/lost", "0.000", "0.000", "0.000", "tasks", "1"]);
+        assert_eq!(rows[7], ["queue/rate", "24.50", "24.50", "24.50", "Mtasks/s", "1"]);
+        assert_eq!(rows[8], ["queue/sent", "12.35", "12.35", "12.35", "kmsg/s", "1"]);
+        assert_eq!(rows[9], ["queue/few", "12.00", "12.00", "12.00", "msg/s", "1"]);
+        assert_eq!(rows.len(), 10);
         let ends: Vec<usize> = text.lines().map(str::len).filter(|&len| len > 0).collect();
         assert!(ends.iter().all(|&end| end == ends[0]), "columns end together: {ends:?}");
     }

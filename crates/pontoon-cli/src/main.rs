@@ -3,16 +3,27 @@
 
 mod bench;
 mod check;
+mod counted;
 mod doctor;
 mod duration;
 mod figures;
 mod from;
+mod launch;
+mod smc;
 mod train;
 mod tune;
+mod voice;
 
-use std::{error::Error, io, process::ExitCode};
+use std::{
+    error::Error,
+    fmt,
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand, error::ErrorKind};
+
+use rustix::process::{Resource, getrlimit};
 
 use bench::{BenchError, Which, process::PeerArgs};
 use figures::{Format, Printer, closed_pipe_is_no_fault};
@@ -43,14 +54,19 @@ enum Command {
     Check(check::Options),
     /// Measures how long waits take here, and chooses bounds for them.
     Tune(tune::Args),
-    /// Tells what this machine has, what each part is for and how to get what is missing.
-    Doctor {
-        /// Prints one JSON object a line.
-        #[arg(long)]
-        json: bool,
-    },
+    Doctor(doctor::Options),
+    Launch(launch::Options),
+    Smc(smc::Options),
     #[command(name = bench::process::COMMAND, hide = true)]
     BenchPeer(PeerArgs),
+    #[command(name = bench::ranks::rank::COMMAND, hide = true)]
+    BenchRank(bench::ranks::rank::RankArgs),
+    #[command(name = doctor::topology::pair::COMMAND, hide = true)]
+    DoctorRank(doctor::topology::pair::FirstArgs),
+    #[command(name = launch::agent::COMMAND, hide = true)]
+    LaunchAgent(launch::agent::AgentArgs),
+    #[command(name = launch::rank::COMMAND, hide = true)]
+    LaunchRank(launch::rank::RankArgs),
 }
 
 /// The user asked for something impossible.
@@ -58,21 +74,36 @@ const BAD_INPUT: u8 = 2;
 /// What was asked for did not work out.
 const FAILED: u8 = 1;
 
+/// What the main thread needs at least, of the stack that the shell gives it. Unoptimized it overflows
+/// below 384 KiB.
+const STACK_MIN: u64 = 512 << 10;
+
 fn main() -> ExitCode {
+    // Beyond a stack is no error that could be told.
+    if let Some(stack) = getrlimit(Resource::Stack).current.filter(|stack| *stack < STACK_MIN) {
+        let (stack, least) = (stack >> 10, STACK_MIN >> 10);
+        voice::say(&format!(
+            "error: the stack may have {stack} KiB, and {least} KiB are needed: raise `ulimit -s`"
+        ));
+        return ExitCode::from(BAD_INPUT);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
     match cli.command {
         Command::Train(options) => match train::run(&options) {
-            Err(error) if error.is_bad_input() => fail(&error, BAD_INPUT),
-            other => exit(other),
+            Ok(status) => ExitCode::from(status),
+            Err(error) if error.is_silent() => ExitCode::from(error.status()),
+            Err(error) => fail(&error, error.status()),
         },
         Command::Bench { which, json, quick } => {
             let format = if json { Format::Json } else { Format::Table };
             let mut printer = Printer::new(io::stdout().lock(), format);
             match bench::run(which, &bench::Options { quick }, &mut printer) {
-                Err(BenchError::Output(error)) => exit(closed_pipe_is_no_fault(Err(error))),
+                Err(BenchError::Output(error)) => {
+                    exit(closed_pipe_is_no_fault(Err(error)).map_err(BenchError::Output))
+                }
                 other => exit(other),
             }
         }
@@ -85,8 +116,27 @@ fn main() -> ExitCode {
             }
         }
         Command::Tune(args) => exit(tune::run(&args, &mut io::stdout().lock())),
-        Command::Doctor { json } => doctor::run(json).unwrap_or_else(|error| fail(&error, FAILED)),
+        Command::Doctor(options) => match doctor::run(&options) {
+            Ok(code) => code,
+            Err(error) => fail(&error, error.status()),
+        },
+        Command::Launch(options) => match launch::run(&options) {
+            Ok(status) => ExitCode::from(status),
+            Err(error) if error.is_silent() => ExitCode::from(error.status()),
+            Err(error) => fail(&error, error.status()),
+        },
+        Command::Smc(options) => match smc::run(&options) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, error.status()),
+        },
         Command::BenchPeer(args) => exit(bench::process::peer(&args)),
+        Command::BenchRank(args) => exit(bench::ranks::rank::first(&args)),
+        Command::DoctorRank(args) => exit(doctor::topology::pair::first(&args)),
+        Command::LaunchAgent(args) => exit(launch::agent::run(args)),
+        Command::LaunchRank(args) => {
+            launch::rank::become_rank(&args);
+            ExitCode::from(FAILED)
+        }
     }
 }
 
@@ -97,18 +147,9 @@ fn exit<E: Error>(result: Result<(), E>) -> ExitCode {
     }
 }
 
-fn fail(error: &dyn Error, status: u8) -> ExitCode {
-    eprintln!("error: {}", on_one_line(&error.to_string()));
+fn fail(error: &dyn fmt::Display, status: u8) -> ExitCode {
+    voice::say(&format!("error: {error}"));
     ExitCode::from(status)
-}
-
-/// Names of files may hold anything; a message is one line and moves no cursor.
-fn on_one_line(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
-    }
-    line
 }
 
 /// Help goes out as it is; a mistake becomes one line.
@@ -119,13 +160,18 @@ fn refuse(error: &clap::Error) -> ExitCode {
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     ) {
-        // A closed pipe is the reader's choice.
-        let _ = error.print();
-        return ExitCode::from(if error.use_stderr() { BAD_INPUT } else { 0 });
+        let printed = error.print().and_then(|()| io::stdout().flush());
+        return match closed_pipe_is_no_fault(printed) {
+            Ok(()) => ExitCode::from(if error.use_stderr() { BAD_INPUT } else { 0 }),
+            Err(error) => {
+                voice::say(&format!("error: cannot write the help: {error}"));
+                ExitCode::from(FAILED)
+            }
+        };
     }
     let text = error.to_string();
     let what = text.split("\n\n").next().unwrap_or("error: bad arguments");
     let line: Vec<_> = what.split_whitespace().collect();
-    eprintln!("{} (see --help)", on_one_line(&line.join(" ")));
+    voice::say(&format!("{} (see --help)", line.join(" ")));
     ExitCode::from(BAD_INPUT)
 }

@@ -162,6 +162,135 @@ fn check_prints_its_figures() {
 }
 
 #[test]
+fn link_prints_its_figures_or_says_what_is_missing() {
+    let lines = lines(&pontoon(&["bench", "link", "--quick", "--json"]));
+    let name = |line: &Value| line["name"].as_str().expect("a name").to_owned();
+    let (skipped, found): (Vec<_>, Vec<_>) =
+        lines.iter().partition(|line| line.get("skipped").is_some());
+    for line in &skipped {
+        // Without two CPUs there is nothing; without UCX there is the rest.
+        let what = name(line);
+        assert!(what == "link" || what == "link/idle/cpu" || what.contains("ucx"), "{line}");
+        println!("skipped: {what}: {}", line["skipped"]);
+    }
+    let is_skipped = |of: &str| skipped.iter().any(|line| of.starts_with(&name(line)));
+    if is_skipped("link") {
+        return;
+    }
+    for line in &found {
+        let [median, p99, min] = ["median", "p99", "min"].map(|key| line[key].as_f64().expect(key));
+        assert!(0.0 < min && min <= median && median <= p99, "{line}");
+        assert!(line["rounds"].as_u64().expect("rounds") >= 3, "{line}");
+    }
+    let mut expected: Vec<(String, &str)> = Vec::new();
+    for size in ["8B", "4KiB", "4MiB"] {
+        let name = format!("link/shm/put_signal/{size}");
+        expected.extend([(name.clone(), "ns"), (format!("{name}/raw"), "ns")]);
+        expected.push((format!("{name}/ratio/raw"), "x"));
+        if size != "8B" {
+            expected.push((format!("{name}/memcpy"), "ns"));
+            expected.push((format!("{name}/ratio/memcpy"), "x"));
+        }
+    }
+    expected.push(("link/idle/cpu/shm".into(), "%"));
+    for way in ["link/ucx-tcp", "link/ucx-shm"] {
+        let put = |size: &str| format!("{way}/put_signal/{size}");
+        let units = [put("8B"), put("4KiB"), put("4MiB"), format!("{way}/put/4MiB/bandwidth")];
+        for (name, unit) in units.into_iter().zip(["ns", "ns", "ns", "MB/s"]) {
+            expected.push((name.clone(), unit));
+            expected.push((format!("{name}/ucx_perftest"), unit));
+            expected.push((format!("{name}/ratio/ucx_perftest"), "x"));
+        }
+        if way == "link/ucx-tcp" {
+            expected.push(("link/idle/cpu".into(), "%"));
+        }
+    }
+    // A rival's own row goes with its ratio.
+    let is_there = |of: &str| {
+        let ratio = of.strip_suffix("/ucx_perftest").map(|it| format!("{it}/ratio/ucx_perftest"));
+        of == "link/idle/cpu/shm"
+            || !is_skipped(of) && ratio.is_none_or(|ratio| !is_skipped(&ratio))
+    };
+    expected.retain(|(name, _)| is_there(name));
+    let found: Vec<_> =
+        found.iter().map(|line| (name(line), line["unit"].as_str().expect("a unit"))).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn ring_prints_its_figures() {
+    let lines = lines(&pontoon(&["bench", "ring", "--quick", "--json"]));
+    if let Some(why) = lines.iter().find_map(|line| line.get("skipped")) {
+        println!("skipped: {why}");
+        return;
+    }
+    let found: Vec<_> = lines.iter().map(|line| (&line["name"], &line["unit"])).collect();
+    let expected = [
+        ("ring/rate", "tasks/s"),
+        ("ring/rate_batched", "tasks/s"),
+        ("ring/rate_batched/4", "tasks/s"),
+        ("ring/rate_batched/8", "tasks/s"),
+        ("ring/rate_batched/16", "tasks/s"),
+        ("ring/rate/proxy", "tasks/s"),
+        ("ring/full/lost", "tasks"),
+    ];
+    assert_eq!(found.len(), expected.len());
+    for ((name, unit), line) in expected.into_iter().zip(&lines) {
+        assert!(line["name"] == name && line["unit"] == unit, "{line}");
+        let (min, p99) = (line["min"].as_f64().expect("min"), line["p99"].as_f64().expect("p99"));
+        assert!(if name == "ring/full/lost" { p99 == 0.0 } else { min > 0.0 }, "{line}");
+        assert!(line["rounds"].as_u64().expect("rounds") >= 3, "{line}");
+    }
+}
+
+#[test]
+fn initiate_prints_its_figures_or_says_what_is_missing() {
+    let lines = lines(&pontoon(&["bench", "initiate", "--quick", "--json"]));
+    let name = |line: &Value| line["name"].as_str().expect("a name").to_owned();
+    let (skipped, found): (Vec<_>, Vec<_>) =
+        lines.iter().partition(|line| line.get("skipped").is_some());
+    for line in &skipped {
+        let what = name(line);
+        assert!(what == "initiate" || what == "initiate/ucx-tcp", "{line}");
+        println!("skipped: {what}: {}", line["skipped"]);
+    }
+    for line in &found {
+        let [median, p99, min] = ["median", "p99", "min"].map(|key| line[key].as_f64().expect(key));
+        assert!(0.0 <= min && min <= median && median <= p99 && p99 > 0.0, "{line}");
+        assert!(line["rounds"].as_u64().expect("rounds") >= 3, "{line}");
+    }
+    let sizes = ["8B", "64B", "512B", "4KiB", "64KiB", "1MiB", "4MiB", "64MiB"];
+    let mut expected: Vec<(String, &str)> = Vec::new();
+    for (way, leds, sizes) in [
+        ("initiate", &["direct", "ring", "host"][..], &sizes[..]),
+        ("initiate/ucx-tcp", &["ring", "host"], &sizes[..7]),
+    ] {
+        if skipped.iter().any(|line| way.starts_with(&name(line))) {
+            continue;
+        }
+        for size in sizes {
+            let name = format!("{way}/{size}");
+            expected.extend(leds.iter().map(|led| (format!("{name}/{led}"), "ns")));
+            expected.push((format!("{name}/ratio/host"), "x"));
+            expected.push((format!("{name}/auto/ratio/best"), "x"));
+            expected.extend(leds.iter().map(|led| (format!("{name}/host_cpu/{led}"), "ns")));
+        }
+        for size in ["8B", "4KiB", "64KiB"] {
+            let rate = |led| (format!("{way}/throughput/{size}/{led}"), "messages/s");
+            expected.extend(leds.iter().map(rate));
+        }
+        expected.push((format!("{way}/proxy/use"), "%"));
+        expected.push((format!("{way}/proxy/depth"), "tasks"));
+        if way == "initiate" {
+            expected.push(("initiate/dead_proxy/overshoot".into(), "ns"));
+        }
+    }
+    let found: Vec<_> =
+        found.iter().map(|line| (name(line), line["unit"].as_str().expect("a unit"))).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn a_cpu_that_cannot_be_is_one_line() {
     let me = std::process::id().to_string();
     let output = pontoon(&["bench-peer", "--cpu", "4096", "--parent", &me, "signal", "1"]);
@@ -175,7 +304,7 @@ fn an_interrupt_leaves_no_process_behind() {
     use rustix::process::{Pid, Signal, kill_process};
 
     let mut bench = Command::new(env!("CARGO_BIN_EXE_pontoon"))
-        .args(["tune", "--json", "--pace", "100ms", "--profile", "/nonexistent/profile"])
+        .args(["tune", "--json", "--pace", "100ms", "--profile", "/proc/none/profile"])
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
         .spawn()
@@ -239,7 +368,7 @@ fn tune_writes_a_profile_that_the_library_reads() {
     let place = Place::new("tune-writes");
     let file = place.path("new/folder/profile");
     let lines = lines(&pontoon(&["tune", "--json", "--tolerate", "7s", "--profile", &file]));
-    let [thread, process, wrote] = &lines[..] else { panic!("{lines:?}") };
+    let [thread, process, rings, wrote] = &lines[..] else { panic!("{lines:?}") };
     assert_eq!(wrote["profile"], *file);
     let profile = pontoon::signal::Profile::load(&file).expect("valid");
     for (line, tuned) in [(thread, profile.thread), (process, profile.process)] {
@@ -247,6 +376,15 @@ fn tune_writes_a_profile_that_the_library_reads() {
         assert_eq!(line["yields"], tuned.yields);
         assert_eq!(line["deadline_ns"], tuned.deadline.as_nanos() as u64);
         assert!(tuned.deadline.as_secs() >= 7);
+    }
+    match profile.rings {
+        Some(tuned) => {
+            for (line, ring) in [(&rings["small"], tuned.small), (&rings["large"], tuned.large)] {
+                assert!(line["depth"] == ring.depth && line["batch"] == ring.batch, "{line}");
+                assert_eq!(line["rings"], ring.rings);
+            }
+        }
+        None => println!("skipped: {}", rings["skipped"]),
     }
     let left: Vec<_> = fs::read_dir(place.0.join("new/folder")).expect("there").collect();
     assert_eq!(left.len(), 1, "only the profile is left: {left:?}");

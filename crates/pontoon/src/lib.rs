@@ -29,25 +29,33 @@
 #![forbid(unsafe_code)]
 
 mod runtime;
+pub mod smc;
+pub mod verify;
+pub mod world;
 
+pub use pontoon_comm as comm;
 pub use pontoon_cpu as cpu;
 pub use pontoon_hal as hal;
+pub use pontoon_job as job;
 pub use pontoon_queue as queue;
+pub use pontoon_shm as shm;
 pub use pontoon_signal as signal;
+pub use pontoon_ucx as ucx;
 
 pub use pontoon_cpu::{Context, CpuDevice, CpuSpec, Kernel, OpenDeviceError, Region};
 pub use pontoon_hal::{
     Access, AllocateError, Device, Engine, Fault, HostAccessError, Memory, OpenQueueError, Queue,
 };
 pub use pontoon_queue::{
-    Abandoned, Barrier, Batch, Buffer, CollectiveId, Completed, Completion, Counts, Deadlock, Dump,
-    Edges, EventId, Fence, FenceError, FullSync, HostError, Kind, Malformed, MissingEdge,
-    OnFailure, Patience, Pending, Profile, QueueId, QueueSpec, Recovery, Refusal, Refused,
-    ReopenError, Sealed, SemaphoreId, Session, Stream, StreamError, StreamId, Timeline, Unrecorded,
-    WaitFailure,
+    Abandoned, Barrier, Batch, Buffer, ChannelId, CollectiveId, Completed, Completion, Counts,
+    Deadlock, Dump, Edges, EventId, Fence, FenceError, FullSync, HostError, Kind, Malformed,
+    MissingEdge, OnFailure, Patience, Pending, Profile, QueueId, QueueSpec, Recovery, Refusal,
+    Refused, ReopenError, Sealed, SemaphoreId, Session, Stream, StreamError, StreamId, Timeline,
+    Unrecorded, WaitFailure,
 };
 pub use pontoon_signal::{Bound, DoubleBuffer, Rank, Seq, SignalTable, SlotId, TableShape};
 pub use runtime::Runtime;
+pub use world::World;
 
 /// The README's program, compiled and run.
 #[cfg(doctest)]

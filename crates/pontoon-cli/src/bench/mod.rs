@@ -7,9 +7,13 @@
 mod check;
 mod fanin;
 mod handoff;
+pub(crate) mod initiate;
+mod link;
 pub(crate) mod pin;
 pub(crate) mod pingpong;
 pub(crate) mod process;
+pub(crate) mod ranks;
+mod ring;
 pub(crate) mod sides;
 mod signal;
 mod submit;
@@ -24,11 +28,16 @@ use std::{
 };
 
 use pontoon::{
-    FenceError, Refusal, WaitFailure,
+    FenceError, Refusal, StreamError, WaitFailure,
+    comm::{
+        CommError, SendError,
+        ring::{PushError, RingError},
+    },
     cpu::OpenDeviceError,
-    hal::{AllocateError, Fault, HostAccessError, OpenQueueError},
+    hal::{AllocateError, Fault, HostAccessError, OpenQueueError, link::LinkError},
     queue::{CreateError, Malformed},
-    signal::{ClaimError, OpenError, WaitError},
+    signal::{ClaimError, HeapFull, OpenError, WaitError},
+    world::WorldError,
 };
 
 use crate::{
@@ -52,6 +61,15 @@ pub(crate) enum Which {
     Submit,
     /// What checked edges cost: in a buffer of many intervals, and over a whole job
     Check,
+    /// A put and its signal from rank to rank, over shared memory and over UCX, beside the bare
+    /// machine and `ucx_perftest`; and what a rank takes that waits
+    Link,
+    /// The ring of tasks that kernels push to and a proxy takes from: how many a second, and that none
+    /// is lost when it is full
+    Ring,
+    /// A message that a kernel sends by itself, by stores or by the ring, beside one that the host
+    /// sends once the kernel has ended
+    Initiate,
     /// All of them
     All,
 }
@@ -104,6 +122,15 @@ pub(crate) fn run<W: Write>(
     if matches!(which, Which::Check | Which::All) {
         check::run(options, printer)?;
     }
+    if matches!(which, Which::Link | Which::All) {
+        link::run(options, printer)?;
+    }
+    if matches!(which, Which::Ring | Which::All) {
+        ring::run(options, printer)?;
+    }
+    if matches!(which, Which::Initiate | Which::All) {
+        initiate::run(options, printer)?;
+    }
     Ok(())
 }
 
@@ -137,6 +164,21 @@ pub(crate) enum BenchError {
     LockSilent,
     /// The two sides of a ping-pong lost count.
     OutOfStep,
+    /// The other process said something else than it was asked for.
+    PeerSaid(Box<str>),
+    /// The other process said nothing for so long.
+    PeerSilent {
+        waited: Duration,
+    },
+    World(WorldError),
+    Heap(HeapFull),
+    Link(LinkError),
+    Comm(CommError),
+    /// A call that a kernel made.
+    Send(SendError),
+    OpenRing(RingError),
+    Push(PushError),
+    Stream(StreamError),
     Table(OpenError),
     Claim(ClaimError),
     Wait(WaitError),
@@ -188,6 +230,18 @@ impl fmt::Display for BenchError {
             }
             Self::LockSilent => f.write_str("the locked queue moved no batch for too long"),
             Self::OutOfStep => f.write_str("the two sides of the ping-pong lost count"),
+            Self::PeerSaid(said) => write!(f, "the other process said {said:?} instead of figures"),
+            Self::PeerSilent { waited } => {
+                write!(f, "the other process said nothing for {} s", waited.as_secs())
+            }
+            Self::World(error) => error.fmt(f),
+            Self::Heap(error) => error.fmt(f),
+            Self::Link(error) => error.fmt(f),
+            Self::Comm(error) => error.fmt(f),
+            Self::Send(error) => error.fmt(f),
+            Self::OpenRing(error) => error.fmt(f),
+            Self::Push(error) => error.fmt(f),
+            Self::Stream(error) => error.fmt(f),
             Self::Table(error) => error.fmt(f),
             Self::Claim(error) => error.fmt(f),
             Self::Wait(error) => error.fmt(f),
@@ -223,19 +277,27 @@ from! {
     BenchError:
     AllocateError => Allocate,
     ClaimError => Claim,
+    CommError => Comm,
     CreateError => Create,
     FenceError => Fence,
+    HeapFull => Heap,
     HostAccessError => HostAccess,
+    LinkError => Link,
     Malformed => Malformed,
     NotFinite => NotFinite,
     OpenDeviceError => OpenDevice,
     OpenError => Table,
     OpenQueueError => OpenQueue,
+    PushError => Push,
     RatioError => Ratio,
     Refusal => Refused,
+    RingError => OpenRing,
+    SendError => Send,
+    StreamError => Stream,
     TrainError => Train,
     WaitError => Wait,
     WaitFailure => WaitFailure,
+    WorldError => World,
 }
 
 impl BenchError {

@@ -18,10 +18,21 @@ impl CpuPair {
     ///
     /// What the kernel says.
     pub(crate) fn usable() -> Result<Option<Self>, BenchError> {
-        let set = sched_getaffinity(None).map_err(|errno| system("sched_getaffinity", errno))?;
-        let mut usable = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
-        Ok(usable.next().zip(usable.next()).map(|(near, far)| Self { near, far }))
+        Ok(match usable()?[..] {
+            [near, far, ..] => Some(Self { near, far }),
+            _ => None,
+        })
     }
+}
+
+/// The CPUs that this thread may use.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub(super) fn usable() -> Result<Vec<usize>, BenchError> {
+    let set = sched_getaffinity(None).map_err(|errno| system("sched_getaffinity", errno))?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
 /// Keeps the calling thread on `cpu`.

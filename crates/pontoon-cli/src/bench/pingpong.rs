@@ -38,7 +38,7 @@ pub(crate) enum Raw {
     Again,
 }
 
-const SPIN: u8 = Raw::Spin as u8;
+pub(super) const SPIN: u8 = Raw::Spin as u8;
 const HINT: u8 = Raw::Hint as u8;
 const AGAIN: u8 = Raw::Again as u8;
 
@@ -309,8 +309,9 @@ impl Call {
     }
 }
 
+/// The rival's publish.
 #[inline(always)]
-fn raw_publish<const RAW: u8>(word: &AtomicU64, value: u64) {
+pub(super) fn raw_publish<const RAW: u8>(word: &AtomicU64, value: u64) {
     // SYNC(slot-publish) release: what the library's own publish does, and nothing else.
     word.store(value, sync("slot-publish", Release));
     if RAW == AGAIN {
@@ -323,10 +324,12 @@ fn raw_publish<const RAW: u8>(word: &AtomicU64, value: u64) {
     }
 }
 
+/// The rival's wait.
+///
 /// The count of polls only keeps a lost peer from hanging the measurement: counting runs beside
 /// the load and costs nothing.
 #[inline(always)]
-fn raw_wait<const RAW: u8>(word: &AtomicU64, target: u64) -> Result<(), BenchError> {
+pub(super) fn raw_wait<const RAW: u8>(word: &AtomicU64, target: u64) -> Result<(), BenchError> {
     let polls = if RAW == HINT { RAW_HINTED_POLLS } else { RAW_POLLS };
     for _ in 0..polls {
         // SYNC(slot-publish) acquire: pairs with `raw_publish`.

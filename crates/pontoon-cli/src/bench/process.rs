@@ -10,7 +10,15 @@ use std::{
 use pontoon::signal::{Nanos, SignalTable};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use super::{BenchError, pin::pin_to, pingpong::Side, signal};
+use crate::doctor::topology::pair as topology;
+
+use super::{
+    BenchError,
+    pin::pin_to,
+    pingpong::Side,
+    ranks::{What, rank},
+    signal,
+};
 
 /// The hidden command by which the program starts itself as the other process.
 pub(crate) const COMMAND: &str = "bench-peer";
@@ -22,6 +30,18 @@ pub(crate) enum Task {
     Signal { trips: u32 },
     /// Answers the measurements of `tune`
     Tune { pace_ns: u64 },
+    /// Is rank 1 of two
+    Rank {
+        #[arg(long, value_enum)]
+        what: What,
+        #[arg(long)]
+        ucx: bool,
+    },
+    /// Is rank 1 of `doctor --topology`
+    Topology {
+        #[arg(long)]
+        ucx: bool,
+    },
 }
 
 /// Arguments of the hidden command. The signal table is its standard input.
@@ -57,6 +77,10 @@ impl Peer {
         match task {
             Task::Signal { trips } => command.arg("signal").arg(trips.to_string()),
             Task::Tune { pace_ns } => command.arg("tune").arg(pace_ns.to_string()),
+            Task::Rank { what, ucx } => {
+                command.args(["rank", "--what", what.word()]).args(ucx.then_some("--ucx"))
+            }
+            Task::Topology { ucx } => command.arg("topology").args(ucx.then_some("--ucx")),
         };
         command.stdin(Stdio::from(file.map_err(BenchError::Peer)?)).stdout(Stdio::null());
         Ok(Self { child: command.spawn().map_err(BenchError::Peer)? })
@@ -95,21 +119,36 @@ impl Drop for Peer {
 ///
 /// See [`BenchError`].
 pub(crate) fn peer(args: &PeerArgs) -> Result<(), BenchError> {
-    // The bare ping-pong looks at no deadline: the kernel ends it when its parent dies.
-    let refused =
-        |errno: rustix::io::Errno| BenchError::System { call: "prctl", error: errno.into() };
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(refused)?;
-    if getppid().is_none_or(|parent| parent.as_raw_pid() != args.parent) {
-        return Err(BenchError::Orphaned { parent: args.parent });
-    }
-    pin_to(args.cpu)?;
+    begin(args.parent, args.cpu)?;
     let file = stdin().as_fd().try_clone_to_owned().map_err(BenchError::Peer)?;
     let table = SignalTable::open(file)?;
+    match args.task {
+        Task::Rank { what, ucx } => return rank::second(&table, what, ucx, args.cpu),
+        Task::Topology { ucx } => return topology::second(&table, ucx),
+        Task::Signal { .. } | Task::Tune { .. } => {}
+    }
     let mut side = Side::claim(&table, 1)?;
     match args.task {
         Task::Signal { trips } => signal::echo(&mut side, trips)?,
         Task::Tune { pace_ns } => crate::tune::measure::echo(&mut side, Nanos(pace_ns))?,
+        Task::Rank { .. } | Task::Topology { .. } => {}
     }
     side.leave();
     Ok(())
+}
+
+/// Begins a process of a measurement: it ends with `parent`, and keeps to `cpu`.
+///
+/// # Errors
+///
+/// See [`BenchError`].
+pub(super) fn begin(parent: i32, cpu: usize) -> Result<(), BenchError> {
+    // The bare ping-pong looks at no deadline: the kernel ends it when its parent dies.
+    let refused =
+        |errno: rustix::io::Errno| BenchError::System { call: "prctl", error: errno.into() };
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(refused)?;
+    if getppid().is_none_or(|found| found.as_raw_pid() != parent) {
+        return Err(BenchError::Orphaned { parent });
+    }
+    pin_to(cpu)
 }

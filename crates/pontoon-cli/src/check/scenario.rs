@@ -11,6 +11,7 @@ use super::{
     json::parse,
     node::{Fault, Node, Object},
 };
+use crate::counted::counted;
 
 /// The only format there is.
 pub(super) const FORMAT: &str = "pontoon-scenario/1";
@@ -160,7 +161,9 @@ impl Scenario {
             if offset.number()?.checked_add(size).is_none_or(|end| end > room) {
                 let base = &self.buffers[base.0];
                 return Err(offset.expected(format_args!(
-                    "an offset from which {size} bytes fit into the {room} of {base:?}"
+                    "an offset from which {} fit{} into the {room} of {base:?}",
+                    counted(size, "byte"),
+                    if size == 1 { "s" } else { "" }
                 )));
             }
             self.program.buffers[at].of = Some((base, offset.number()?));

@@ -8,7 +8,7 @@ use super::{Finding, Group, Subject};
 const RDMA: Subject = Subject {
     group: Group::Devices,
     name: "rdma-ports",
-    used_for: "memory of other hosts, by RDMA (not in this version)",
+    used_for: "memory of other hosts, by RDMA: where UCX uses it, and without UCX not in this version",
     how_to_get: "a network card with RDMA and its driver; without one, in software: modprobe \
                  rdma_rxe; rdma link add rxe0 type rxe netdev eth0",
 };
@@ -27,7 +27,7 @@ const NVIDIA_GPUS: Subject = Subject {
 const NETWORK: Subject = Subject {
     group: Group::Devices,
     name: "network",
-    used_for: "links between hosts (not in this version)",
+    used_for: "ranks and links between hosts",
     how_to_get: "ip link set INTERFACE up, as root; in a container a network other than none",
 };
 

@@ -8,13 +8,15 @@ use rustix::io::Errno;
 use rustix::thread::ClockId;
 use rustix::thread::futex::{WaitvFlags, waitv};
 
+use pontoon::smc::{Feature, Features};
+
 use super::source::{Capability, KernelVersion, Process, read};
 use super::{Finding, Group, Subject};
 
 const KERNEL: Subject = Subject {
     group: Group::Kernel,
     name: "kernel",
-    used_for: "everything; 6.7 or newer has all that the memory client will use",
+    used_for: "everything; 6.8 or newer has all that the memory client uses",
     how_to_get: "the distribution's newer kernel; Debian 12 has one in bookworm-backports",
 };
 /// Memory files carry the counters of processes: without them there are no signals between any.
@@ -34,22 +36,21 @@ const WAITV: Subject = Subject {
 const UFFD: Subject = Subject {
     group: Group::Kernel,
     name: "userfaultfd",
-    used_for: "the memory client, which fetches remote pages when they are touched (not in this \
-               version)",
+    used_for: "the memory client, which fetches remote pages when they are touched",
     how_to_get: "Linux 5.11 or newer with CONFIG_USERFAULTFD; for older ones sysctl \
                  vm.unprivileged_userfaultfd=1; docker --security-opt seccomp=PROFILE that allows it",
 };
 const UFFD_FEATURES: Subject = Subject {
     group: Group::Kernel,
     name: "userfaultfd-features",
-    used_for: "page faults served in the faulting thread, dirty pages tracked without faults (not \
-               in this version)",
-    how_to_get: "Linux 6.7 or newer",
+    used_for: "page faults served in the faulting thread, dirty pages tracked without faults, pages \
+               that make room",
+    how_to_get: "Linux 6.8 or newer",
 };
 const PAGEMAP_SCAN: Subject = Subject {
     group: Group::Kernel,
     name: "pagemap-scan",
-    used_for: "collecting the pages that were written, a few ns each (not in this version)",
+    used_for: "collecting the pages that were written, a few ns each",
     how_to_get: "Linux 6.7 or newer",
 };
 const PTRACE: Subject = Subject {
@@ -60,30 +61,19 @@ const PTRACE: Subject = Subject {
                  --cap-add=SYS_PTRACE",
 };
 
-/// Features of userfaultfd that the memory client will ask for, by the kernel that brought them.
-const FEATURES: [(KernelVersion, &str); 6] = [
-    (KernelVersion(4, 14), "SIGBUS"),
-    (KernelVersion(5, 14), "MINOR_SHMEM"),
-    (KernelVersion(6, 4), "WP_UNPOPULATED"),
-    (KernelVersion(6, 6), "POISON"),
-    (KernelVersion(6, 7), "WP_ASYNC"),
-    (KernelVersion(6, 8), "MOVE"),
-];
-/// With this one the memory client has all that it needs; MOVE is a gain, no need.
-const FEATURES_ENOUGH: KernelVersion = KernelVersion(6, 7);
-
 pub(super) fn probe(process: &Process) -> Vec<Finding> {
     let version = KernelVersion::read();
     let release = read("/proc/sys/kernel/osrelease");
     let scope = read("/proc/sys/kernel/yama/ptrace_scope");
+    let asked_features = Features::probe();
     vec![
         release.map_or_else(|| KERNEL.missing(), |release| KERNEL.ok(release)),
         asked(MEMFD, memfd_create("doctor", MemfdFlags::CLOEXEC).err()),
         // No futex to wait for is refused as EINVAL by a kernel that knows the call.
         asked(WAITV, waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic).err()),
         Userfaults::read(version, process).finding(),
-        features(version),
-        pagemap_scan(version),
+        features(&asked_features),
+        pagemap_scan(&asked_features),
         // Without /proc nothing is known of Yama, and its absence would say the contrary.
         version.map_or_else(
             || PTRACE.missing(),
@@ -149,27 +139,34 @@ impl Userfaults {
     }
 }
 
-fn features(version: Option<KernelVersion>) -> Finding {
-    let Some(version) = version else { return UFFD_FEATURES.missing() };
-    let names: Vec<&str> =
-        FEATURES.iter().filter(|(since, _)| version >= *since).map(|(_, name)| *name).collect();
-    if names.is_empty() {
+/// What windows need, and what they are better with.
+const FEATURES: [Feature; 6] = [
+    Feature::SigBus,
+    Feature::WriteProtect,
+    Feature::WriteProtectAsync,
+    Feature::Move,
+    Feature::Poison,
+    Feature::MinorShmem,
+];
+
+fn features(asked: &Features) -> Finding {
+    if !asked.has(Feature::Missing) {
         return UFFD_FEATURES.missing();
     }
-    let found = format!("of Linux {version}, not asked: {}", names.join(", "));
-    if version >= FEATURES_ENOUGH {
-        UFFD_FEATURES.expected(found)
-    } else {
-        UFFD_FEATURES.limited(found)
+    let lacking: Vec<_> = FEATURES.iter().filter(|it| !asked.has(**it)).collect();
+    if lacking.is_empty() {
+        return UFFD_FEATURES.ok("tried: all");
     }
+    let each =
+        lacking.into_iter().map(|lacks| format!("no {}: {}", lacks.purpose(), lacks.instead()));
+    UFFD_FEATURES.limited(each.collect::<Vec<_>>().join("; "))
 }
 
-fn pagemap_scan(version: Option<KernelVersion>) -> Finding {
-    match version {
-        Some(version) if version >= KernelVersion(6, 7) => {
-            PAGEMAP_SCAN.expected(format!("of Linux {version}, not asked"))
-        }
-        _ => PAGEMAP_SCAN.missing(),
+fn pagemap_scan(asked: &Features) -> Finding {
+    if asked.has(Feature::PagemapScan) {
+        PAGEMAP_SCAN.ok("tried: there")
+    } else {
+        PAGEMAP_SCAN.missing()
     }
 }
 
@@ -223,26 +220,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_is_said_to_be_expected() {
-        let new = features(Some(KernelVersion(6, 7)));
-        assert_eq!(new.state, State::Expected);
-        assert_eq!(
-            new.found.as_deref(),
-            Some(
-                "of Linux 6.7, not asked: SIGBUS, MINOR_SHMEM, WP_UNPOPULATED, POISON, \
-                 WP_ASYNC"
-            )
-        );
-        let debian_12 = features(Some(KernelVersion(6, 1)));
-        assert_eq!(debian_12.state, State::Limited);
-        assert!(debian_12.found.is_some_and(|text| text.ends_with("SIGBUS, MINOR_SHMEM")));
-        assert_eq!(features(Some(KernelVersion(4, 13))).state, State::Missing);
-        assert_eq!(features(None).state, State::Missing);
-        assert_eq!(pagemap_scan(Some(KernelVersion(6, 6))).state, State::Missing);
-        let scan = pagemap_scan(Some(KernelVersion(6, 7)));
-        assert_eq!(scan.state, State::Expected);
-        assert!(scan.found.is_some_and(|text| text.contains("not asked")));
-        assert_eq!(pagemap_scan(None).state, State::Missing);
+    fn what_the_kernel_lacks_is_said_with_what_is_done_without() {
+        let here = Features::probe();
+        if here.has(Feature::Missing) {
+            let lacks = features(&here.without(Feature::Move));
+            assert_eq!(lacks.state, State::Limited);
+            let found = lacks.found.expect("a text");
+            assert!(found.contains("no pages taken away as a whole"), "{found}");
+        }
+        assert_eq!(features(&here.without(Feature::Missing)).state, State::Missing);
+        assert_eq!(pagemap_scan(&here.without(Feature::PagemapScan)).state, State::Missing);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Libraries of the system, looked for where the loader would look, and never opened: a file that
-//! is found may still not load.
+//! Libraries of the system. That of UCX is opened as a job would do it; the others are looked for where
+//! the loader would look, and never opened: a file that is found may still not load.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
+
+use pontoon::ucx;
 
 use super::source::names;
 use super::{Finding, Group, Subject};
@@ -29,23 +31,24 @@ const fn library(
     Library { subject, file, elsewhere: &[] }
 }
 
-const LIBRARIES: [Library; 6] = [
-    library(
-        "libucp",
-        "libucp.so.0",
-        "links between hosts, by UCX (not in this version)",
-        "apt install libucx0",
-    ),
+pub(super) const UCX: Subject = Subject {
+    group: Group::Libraries,
+    name: "libucp",
+    used_for: "links between hosts, by UCX",
+    how_to_get: "apt install libucx0; one elsewhere is named in PONTOON_UCX_LIBRARY",
+};
+
+const LIBRARIES: [Library; 5] = [
     library(
         "libibverbs",
         "libibverbs.so.1",
-        "memory of other hosts, by RDMA (not in this version)",
+        "memory of other hosts, by RDMA without UCX (not in this version)",
         "apt install libibverbs1 ibverbs-providers",
     ),
     library(
         "librdmacm",
         "librdmacm.so.1",
-        "connecting to other hosts for RDMA (not in this version)",
+        "connecting to other hosts for RDMA without UCX (not in this version)",
         "apt install librdmacm1",
     ),
     library(
@@ -84,10 +87,20 @@ const LIST_TIMEOUT: Duration = Duration::from_millis(800);
 
 pub(super) fn probe() -> Vec<Finding> {
     let known = known_libraries();
-    let mut findings: Vec<Finding> =
-        LIBRARIES.iter().map(|library| library.judge(&known, Path::exists)).collect();
+    let mut findings = vec![ucx(ucx::Library::open())];
+    findings.extend(LIBRARIES.iter().map(|library| library.judge(&known, Path::exists)));
     findings.push(opencl_drivers());
     findings
+}
+
+/// Judges by what opening it gave.
+fn ucx(opened: Result<&ucx::Library, ucx::OpenError>) -> Finding {
+    match opened {
+        Ok(library) => UCX.ok(format!("UCX {}, {}", library.version(), library.path().display())),
+        Err(ucx::OpenError::LibraryAbsent { .. }) => UCX.missing(),
+        // There, and of no use.
+        Err(error) => UCX.limited(error.to_string()),
+    }
 }
 
 impl Library {
@@ -221,18 +234,18 @@ mod tests {
         assert_eq!(nvrtc.found.as_deref(), Some("/opt/cuda/libnvrtc.so.13"));
         let builtins = judged("libnvrtc", &known, &["/opt/cuda/libnvrtc-builtins.so.13.0"]);
         assert_eq!(builtins.state, State::Missing);
-        assert_eq!(judged("libucp", &known, &[]).state, State::Missing, "a broken link");
-        let other = [PathBuf::from("/lib/libucp.so.01")];
-        assert_eq!(judged("libucp", &other, &["/lib/libucp.so.01"]).state, State::Missing);
+        assert_eq!(judged("libcuda", &known, &[]).state, State::Missing, "a broken link");
+        let other = [PathBuf::from("/lib/libcuda.so.11")];
+        assert_eq!(judged("libcuda", &other, &["/lib/libcuda.so.11"]).state, State::Missing);
     }
 
     #[test]
     fn the_loaders_order_decides() {
-        let known = ["/first/libucp.so.0", "/second/libucp.so.0"].map(PathBuf::from);
-        let found = judged("libucp", &known, &["/second/libucp.so.0", "/first/libucp.so.0"]);
-        assert_eq!(found.found.as_deref(), Some("/first/libucp.so.0"));
-        let found = judged("libucp", &known, &["/second/libucp.so.0"]);
-        assert_eq!(found.found.as_deref(), Some("/second/libucp.so.0"));
+        let known = ["/first/libcuda.so.1", "/second/libcuda.so.1"].map(PathBuf::from);
+        let found = judged("libcuda", &known, &["/second/libcuda.so.1", "/first/libcuda.so.1"]);
+        assert_eq!(found.found.as_deref(), Some("/first/libcuda.so.1"));
+        let found = judged("libcuda", &known, &["/second/libcuda.so.1"]);
+        assert_eq!(found.found.as_deref(), Some("/second/libcuda.so.1"));
     }
 
     #[test]

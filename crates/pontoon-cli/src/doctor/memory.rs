@@ -38,7 +38,7 @@ const SHM: Subject = Subject {
 const MEMLOCK: Subject = Subject {
     group: Group::Memory,
     name: "memlock",
-    used_for: "registering memory with a network card or a GPU (not in this version)",
+    used_for: "registering memory with a network card, as UCX does, or with a GPU (not in this version)",
     how_to_get: "`* - memlock unlimited` in /etc/security/limits.conf and a new login (see ulimit -l); \
                  systemd LimitMEMLOCK=infinity; docker --ulimit memlock=-1",
 };

@@ -1,9 +1,11 @@
-//! What this machine has, what each part is for, and how to get what is missing.
+//! What this machine has, what each part is for, and how to get what is missing; or how its ranks
+//! reach each other: `topology/`; or whether what a device sends arrives: `device.rs`.
 //!
 //! Each probe is a small function that reads and a pure one that judges what was read. A probe
-//! tolerates that anything is absent, opens no library and takes far less than a second. What
-//! cannot be asked without doing it is reported as expected, with the reason for expecting it.
+//! tolerates that anything is absent, opens no library but that of UCX, and takes far less than a
+//! second. What cannot be asked without doing it is reported as expected, with the reason for expecting it.
 
+mod device;
 mod devices;
 mod kernel;
 mod libraries;
@@ -12,11 +14,19 @@ mod processor;
 mod report;
 mod settings;
 mod source;
+pub(crate) mod topology;
 
+use std::error::Error;
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use pontoon::verify::VerifyError;
+
+use crate::bench::BenchError;
 use crate::figures::closed_pipe_is_no_fault;
+use crate::from::from;
+use crate::{BAD_INPUT, FAILED};
 pub(crate) use memory::available as available_memory;
 use source::Process;
 pub(crate) use source::bytes;
@@ -36,8 +46,6 @@ enum Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Ok,
-    /// Follows from the kernel's version; nobody asked.
-    Expected,
     /// There, but less than pontoon can use, or closed to this user.
     Limited,
     Missing,
@@ -47,7 +55,6 @@ impl State {
     fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
-            Self::Expected => "expected",
             Self::Limited => "limited",
             Self::Missing => "missing",
         }
@@ -76,10 +83,6 @@ impl Subject {
         Finding { subject: self, state: State::Ok, found: Some(found.into()) }
     }
 
-    fn expected(self, found: impl Into<String>) -> Finding {
-        Finding { subject: self, state: State::Expected, found: Some(found.into()) }
-    }
-
     fn limited(self, found: impl Into<String>) -> Finding {
         Finding { subject: self, state: State::Limited, found: Some(found.into()) }
     }
@@ -106,15 +109,86 @@ fn probe_all() -> Vec<Finding> {
     findings
 }
 
-/// Prints what this machine has to stdout: a table for people, or with `json` one object a line.
+/// Tells what this machine has, what each part is for and how to get what is missing.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Prints one JSON object a line.
+    #[arg(long)]
+    json: bool,
+    /// Tells instead how ranks reach each other, and what it takes: the ranks of the job that this
+    /// process is one of, such as under `pontoon launch`; else two that it starts here.
+    #[arg(long)]
+    topology: bool,
+    /// Tries instead whether what kernels of this device send arrives, over every link that is here, and
+    /// says where it stops.
+    #[arg(long, value_name = "DEVICE", conflicts_with = "topology")]
+    device: Option<device::DeviceName>,
+    #[command(flatten)]
+    effort: topology::EffortArgs,
+}
+
+/// Why there is no report.
+#[derive(Debug)]
+pub(crate) enum DoctorError {
+    /// It could not be written.
+    Output(io::Error),
+    /// The ranks did not measure.
+    Measure(BenchError),
+    /// Nothing could be tried.
+    Verify(VerifyError),
+}
+
+impl fmt::Display for DoctorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Output(error) => write!(f, "cannot write the report: {error}"),
+            Self::Measure(error) => error.fmt(f),
+            Self::Verify(error) => write!(f, "cannot try the device: {error}"),
+        }
+    }
+}
+
+impl Error for DoctorError {}
+
+from! {
+    DoctorError:
+    io::Error => Output,
+    BenchError => Measure,
+}
+
+impl DoctorError {
+    /// What the process ends with.
+    pub(crate) fn status(&self) -> u8 {
+        match self {
+            Self::Measure(BenchError::World(error)) if error.is_bad_input() => BAD_INPUT,
+            _ => FAILED,
+        }
+    }
+}
+
+/// Prints what was asked for to stdout. A reader that goes away early is no fault.
 ///
-/// The exit code is a failure if something that this version of pontoon stands on is missing. A
-/// reader that goes away early is no fault.
+/// # Errors
+///
+/// See [`DoctorError`].
+pub(crate) fn run(options: &Options) -> Result<ExitCode, DoctorError> {
+    if let Some(device) = options.device {
+        device::run(device, options.json)
+    } else if options.topology {
+        topology::run(options.json, options.effort).map(|()| ExitCode::SUCCESS)
+    } else {
+        Ok(machine(options.json)?)
+    }
+}
+
+/// Prints what this machine has: a table for people, or with `json` one object a line.
+///
+/// The exit code is a failure if something that this version of pontoon stands on is missing.
 ///
 /// # Errors
 ///
 /// Those of writing to stdout, `BrokenPipe` excepted.
-pub(crate) fn run(json: bool) -> io::Result<ExitCode> {
+fn machine(json: bool) -> io::Result<ExitCode> {
     let findings = probe_all();
     let text = if json {
         report::json(&findings)?

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use serde::Serialize;
 
-use super::{Finding, Group, State, kernel};
+use super::{Finding, Group, State, kernel, libraries};
 
 /// No line of the table is longer.
 const WIDTH: usize = 100;
@@ -100,30 +100,34 @@ pub(super) fn ready(findings: &[Finding]) -> bool {
 
 /// How far memory can be shared between processes.
 fn processes(findings: &[Finding]) -> State {
-    findings
-        .iter()
-        .find(|finding| finding.subject.name == kernel::MEMFD.name)
-        .map_or(State::Missing, |finding| finding.state)
+    state_of(kernel::MEMFD.name, findings)
+}
+
+fn state_of(name: &str, findings: &[Finding]) -> State {
+    let found = findings.iter().find(|finding| finding.subject.name == name);
+    found.map_or(State::Missing, |finding| finding.state)
 }
 
 fn summary(findings: &[Finding]) -> [String; 2] {
     let count = |state| findings.iter().filter(|finding| finding.state == state).count();
-    let processes = match processes(findings) {
-        State::Ok => "ready",
-        State::Expected | State::Limited | State::Missing => "not ready, memfd is not to be had",
+    let lacks = |name: &'static str| (state_of(name, findings) != State::Ok).then_some(name);
+    let ready = |lack: Option<&str>| match lack {
+        None => "ready".to_owned(),
+        Some(name) => format!("not ready, {name} is not to be had"),
     };
+    let processes = lacks(kernel::MEMFD.name);
+    let (processes, hosts) = (ready(processes), ready(processes.or(lacks(libraries::UCX.name))));
     [
         format!(
-            "{} ok, {} expected, {} limited, {} missing. Not in this version, whatever is found: the memory \
-             client, links between hosts, GPUs.",
+            "{} ok, {} limited, {} missing. Not in this version, whatever is found: GPUs.",
             count(State::Ok),
-            count(State::Expected),
             count(State::Limited),
             count(State::Missing)
         ),
         format!(
-            "works now: CPU devices and signals between threads: ready; signals between \
-             processes: {processes}"
+            "works now: CPU devices, signals between threads, and kernels that send by themselves: \
+             ready; jobs of ranks, with signals, links and sending kernels between processes: {processes}; \
+             the same between hosts: {hosts}"
         ),
     ]
 }
@@ -135,7 +139,6 @@ fn painted(state: State, colour: bool) -> String {
     }
     let code = match state {
         State::Ok => 32,
-        State::Expected => 36,
         State::Limited => 33,
         State::Missing => 31,
     };
@@ -186,7 +189,7 @@ mod tests {
             LOCK.limited("8 MiB"),
             kernel::MEMFD.ok("tried: there"),
             Subject { group: Group::Kernel, name: "x", ..LOCK }.missing(),
-            Subject { group: Group::Kernel, name: "y", ..LOCK }.expected("of Linux 6.7"),
+            Subject { group: Group::Kernel, name: "y", ..LOCK }.ok("of Linux 6.7"),
         ]
     }
 
@@ -215,7 +218,7 @@ mod tests {
         assert!(lines[2].starts_with("                     for: registering"), "{}", lines[2]);
         assert!(text.contains("\n\nkernel\n  memfd    ok        tried: there\n"), "{text}");
         assert!(text.contains("\n  x        missing   for: registering"), "{text}");
-        assert!(text.contains("\n  y        expected  of Linux 6.7\n"), "{text}");
+        assert!(text.contains("\n  y        ok        of Linux 6.7\n"), "{text}");
         assert!(text.contains("get it: a line in limits.conf"));
         assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{text}");
         assert!(lines.iter().all(|line| !line.ends_with(' ')), "{text}");
@@ -238,11 +241,21 @@ mod tests {
     #[test]
     fn the_last_line_says_what_works() {
         let with = table(&some(), false);
-        assert!(with.contains("1 ok, 1 expected, 1 limited, 1 missing."), "{with}");
-        assert!(with.ends_with("signals between processes: ready\n"), "{with}");
+        assert!(with.contains("2 ok, 1 limited, 1 missing."), "{with}");
+        let said = |findings: &[Finding]| summary(findings).join(" ");
+        let with = said(&some());
+        let absent = with.split_once("Not in this version").expect("what is not").1;
+        let (absent, works) = absent.split_once("works now: ").expect("what is");
+        assert!(absent.contains("GPUs") && !absent.contains("links"), "{absent}");
+        assert!(works.contains("kernels that send by themselves: ready"), "{works}");
+        assert!(works.contains("between processes: ready"), "{works}");
+        assert!(works.ends_with("between hosts: not ready, libucp is not to be had"), "{works}");
+        let ucx = [kernel::MEMFD.ok("tried"), libraries::UCX.ok("UCX 1.13")];
+        assert!(said(&ucx).ends_with("between hosts: ready"), "{}", said(&ucx));
         assert!(ready(&some()));
-        let without = [kernel::MEMFD.missing()];
-        assert!(table(&without, false).contains("processes: not ready"));
+        let without = [kernel::MEMFD.missing(), libraries::UCX.ok("UCX 1.13")];
+        assert!(said(&without).contains("between processes: not ready, memfd"));
+        assert!(said(&without).contains("between hosts: not ready, memfd"));
         assert!(!ready(&without) && !ready(&[]));
     }
 

@@ -4,13 +4,16 @@ use std::{fmt, time::Duration};
 
 use pontoon::{
     FenceError, HostError, Rank, Refusal, StreamError, WaitFailure,
+    comm::{CommError, SendError},
     cpu::OpenDeviceError,
-    hal::{AllocateError, Fault, HostAccessError, OpenQueueError},
-    signal::WaitError,
+    hal::{AllocateError, Fault, HostAccessError, OpenQueueError, link::LinkError},
+    signal::{HeapFull, WaitError},
+    smc::{MapError, SmcError},
+    world::{Death, WorldError},
 };
 
-use super::{TraceError, data::DataError, way::Turn};
-use crate::{doctor::bytes, from::from};
+use super::{TraceError, data::DataError, given::Unlike, way::Turn};
+use crate::{BAD_INPUT, FAILED, counted::counted, doctor::bytes, from::from, launch::LaunchError};
 
 /// How a training run fails.
 #[derive(Debug)]
@@ -52,6 +55,44 @@ pub(crate) enum TrainError {
     TooLarge { needed: u64, available: u64 },
     /// A stream failed; all else followed from it.
     Fault(Fault),
+    /// There are more ranks than rank 0 has streams for.
+    TooManyRanks { world: u32, most: u32 },
+    /// The host has too few CPUs for the devices of its ranks.
+    Crowded { ranks: u32, devices: u32, cpus: u32, most: u32 },
+    /// A launcher's variables name no job.
+    NoJob,
+    /// The ranks could not come together, or not stay so.
+    World(WorldError),
+    /// The segment has no room.
+    Heap(HeapFull),
+    /// The link has no signal to send by.
+    Link(LinkError),
+    /// There is no way for kernels to send.
+    Comm(CommError),
+    /// The way to send that was asked for does not exist to this peer.
+    NoWay(SendError),
+    /// A message could not be sent.
+    Send(SendError),
+    /// There is no window on the parameters.
+    Map(MapError),
+    /// What rank 0 has did not come, or what it is to have did not get there.
+    Pages(SmcError),
+    /// A rank that lives may lack parameters, which another message would not make good.
+    Unsent { rank: Rank, steps: usize, error: Box<TrainError> },
+    /// A rank died, and this one ended for it.
+    Death { death: Death, error: Box<TrainError> },
+    /// After `error`, what ran beside it did not end: nobody can go on in its place.
+    Stuck { stuck: Box<TrainError>, error: Box<TrainError> },
+    /// It was before the first step, for which all ranks are needed.
+    Early(Box<TrainError>),
+    /// The others took this rank for dead, and it ended for that.
+    Excluded { death: Death, error: Box<TrainError> },
+    /// The ranks were not given the same.
+    Unlike(Unlike),
+    /// The ranks did not end with the same weights.
+    Differ { rank: Rank, found: String, of_rank_0: String },
+    /// The ranks could not be started.
+    Launch(LaunchError),
     /// The digest is not that of one thread.
     Digest { found: String, reference: String },
     /// The trace could not be written.
@@ -67,9 +108,30 @@ impl TrainError {
             Self::Data(_) | Self::Options(_) | Self::NoSuchFence { .. } | Self::TooLarge { .. } => {
                 true
             }
+            Self::NoJob | Self::Unlike(_) => true,
+            Self::TooManyRanks { .. } | Self::Crowded { .. } => true,
+            Self::World(error) => error.is_bad_input(),
+            Self::NoWay(_) => true,
+            // The kernel has no pages to give, whoever asks.
+            Self::Map(MapError::Reserve(_)) => true,
+            Self::Early(error) => error.is_bad_input(),
             Self::Trace(error) => error.is_bad_input(),
             _ => false,
         }
+    }
+
+    /// The status of the command.
+    pub(crate) fn status(&self) -> u8 {
+        match self {
+            Self::Launch(error) => error.status(),
+            error if error.is_bad_input() => BAD_INPUT,
+            _ => FAILED,
+        }
+    }
+
+    /// Whether there is nobody to tell.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self, Self::Launch(error) if error.is_silent())
     }
 
     /// Whether it is a wait that used up its time, after which waiting again may help.
@@ -132,6 +194,69 @@ impl fmt::Display for TrainError {
                 bytes(*available)
             ),
             Self::Fault(fault) => fault.fmt(f),
+            Self::NoJob => f.write_str(
+                "--join needs a launcher's variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or \
+                 those of Open MPI or Slurm): start it by `pontoon launch`, or use --procs",
+            ),
+            Self::TooManyRanks { world, most } => write!(
+                f,
+                "WORLD_SIZE is {world}, and train takes at most {most} ranks: rank 0 has a stream for \
+                 each of the others on its first device"
+            ),
+            Self::Crowded { ranks, devices, cpus, most } => {
+                let all = u64::from(*ranks) * u64::from(*devices);
+                let (ranks_of, cpus) = (counted(*ranks, "rank"), counted(*cpus, "CPU"));
+                write!(
+                    f,
+                    "{ranks_of} here with --devices {devices} are {all} devices on {cpus}, which can \
+                     carry {most}: "
+                )?;
+                match most / (*ranks).max(1) {
+                    0 => write!(f, "give at most {most} ranks"),
+                    each => write!(f, "give --devices {each} at most, or fewer ranks"),
+                }
+            }
+            Self::World(error) => f.write_str(&once(&error.to_string())),
+            Self::Heap(error) => error.fmt(f),
+            Self::Link(error) => error.fmt(f),
+            Self::Comm(error) => error.fmt(f),
+            Self::NoWay(error) | Self::Send(error) => error.fmt(f),
+            Self::Map(error) => {
+                write!(f, "no window on the memory of rank 0: {error}; --params message needs none")
+            }
+            Self::Pages(SmcError::Unavailable { home, .. }) => write!(
+                f,
+                "the memory of rank {home} does not answer; nothing was computed from what was read \
+                 instead"
+            ),
+            Self::Pages(error) => error.fmt(f),
+            Self::Unsent { rank, steps, error } => write!(
+                f,
+                "rank {rank} lives, but may lack the parameters of the {} that are done: {error}; sent \
+                 again they could count twice, so the run ends: a longer --bound gives it more time",
+                counted(*steps as u64, "step")
+            ),
+            Self::Death { death, error } => f.write_str(&once(&format!("{death}; {error}"))),
+            Self::Stuck { stuck, error } => {
+                write!(f, "what runs here does not end after a failure: {stuck}; it was: {error}")
+            }
+            Self::Early(error) => {
+                write!(f, "before the first step, for which all ranks are needed, {error}")
+            }
+            Self::Excluded { death, error } => {
+                f.write_str("the others took this rank for dead")?;
+                if let Some(how) = death.how {
+                    write!(f, ": {how}")?;
+                }
+                write!(f, "; it was stopped or cut off for too long; {error}")
+            }
+            Self::Unlike(unlike) => unlike.fmt(f),
+            Self::Differ { rank, found, of_rank_0 } => write!(
+                f,
+                "rank {rank} ended with weights of digest {found}, rank 0 with {of_rank_0}: a \
+                 dependency is missing"
+            ),
+            Self::Launch(error) => error.fmt(f),
             Self::Digest { found, reference } => write!(
                 f,
                 "the weights' digest is {found}, but one thread gets {reference}: a dependency \
@@ -145,6 +270,23 @@ impl fmt::Display for TrainError {
 
 impl std::error::Error for TrainError {}
 
+/// A text whose clauses, between semicolons, are each said once: what failed by a death, and what
+/// failed by that, often tells of the same death.
+fn once(text: &str) -> String {
+    let mut clauses: Vec<&str> = Vec::new();
+    for clause in text.split("; ") {
+        if !clauses.iter().any(|said| says(said, clause)) {
+            clauses.push(clause);
+        }
+    }
+    clauses.join("; ")
+}
+
+/// Whether `said` tells all of `clause`: the same, or with a reason.
+fn says(said: &str, clause: &str) -> bool {
+    said.strip_prefix(clause).is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
+}
+
 from! {
     TrainError:
     DataError => Data,
@@ -156,4 +298,73 @@ from! {
     FenceError => Fence,
     HostError => HostAccess,
     Refusal => Refused,
+    WorldError => World,
+    LinkError => Link,
+    CommError => Comm,
+    SendError => Send,
+    HeapFull => Heap,
+    MapError => Map,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let dead = "rank 1 is dead: its process ended";
+        for (text, wanted) in [
+            (format!("{dead}; {dead}"), dead.to_owned()),
+            (format!("{dead}; rank 1 is dead"), dead.to_owned()),
+            (
+                format!("{dead}; rank 11 is dead; waited"),
+                format!("{dead}; rank 11 is dead; waited"),
+            ),
+            (format!("{dead}; waited; {dead}; x"), format!("{dead}; waited; x")),
+        ] {
+            assert_eq!(once(&text), wanted);
+        }
+        let how = Some(pontoon::job::How::Exited);
+        let death = Death { rank: Rank(1), how, noticed: pontoon::signal::Nanos(0) };
+        let [inner, outer] = [(); 2].map(|()| death);
+        let error =
+            Box::new(TrainError::Death { death: inner, error: Box::new(TrainError::Elsewhere) });
+        let said = TrainError::Death { death: outer, error }.to_string();
+        assert_eq!(said, format!("{dead}; another device's thread failed"));
+    }
+
+    /// What the user chose cannot be had, or something of the run's own was not there.
+    #[test]
+    fn only_what_was_asked_for_is_bad_input() {
+        let lacks = |what| SendError::Impossible { peer: Rank(1), what };
+        let early = |error| TrainError::Early(Box::new(error));
+        for (error, status) in [
+            (TrainError::NoWay(lacks("mapped memory")), 2),
+            (early(TrainError::NoWay(lacks("mapped memory"))), 2),
+            (TrainError::Send(lacks("trigger of that number")), 1),
+            (early(TrainError::Send(lacks("port"))), 1),
+        ] {
+            assert_eq!(error.status(), status, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_launch_that_failed_has_its_own_status() {
+        let system = LaunchError::System("make a token", io::ErrorKind::Other.into());
+        let broken = LaunchError::Output { at: None, error: io::ErrorKind::BrokenPipe.into() };
+        let option = LaunchError::Option { option: "--rsh", why: String::new() };
+        for (error, status, is_silent) in [
+            (LaunchError::Stopped(15), 143, false),
+            (system, 1, false),
+            (broken, 141, true),
+            (option, 2, false),
+        ] {
+            let error = TrainError::Launch(error);
+            assert_eq!((error.status(), error.is_silent()), (status, is_silent), "{error}");
+        }
+        assert_eq!(TrainError::NoJob.status(), 2);
+        assert_eq!(TrainError::Elsewhere.status(), 1);
+    }
 }

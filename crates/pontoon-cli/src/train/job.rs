@@ -8,7 +8,8 @@ use super::{
     data::Dataset,
     error::TrainError,
     model::{self, Shape},
-    plan::{Part, Plan, Step},
+    places::Places,
+    plan::{Absence, Part, Plan, Present, Step},
     reference::Settings,
     taker::{Streams, Taker},
 };
@@ -29,17 +30,54 @@ pub(super) struct Job {
 pub(super) struct Shared {
     pub(super) train: Arc<Dataset>,
     pub(super) settings: Settings,
-    pub(super) devices: usize,
-    shape: Shape,
-    params: Buffer<Region, f32>,
+    pub(super) among: Among,
+    pub(super) shape: Shape,
+    pub(super) params: Buffer<Region, f32>,
     velocity: Buffer<Region, f32>,
-    /// `[shard][parameter]`; each device writes its own shards.
-    gradients: Buffer<Region, f32>,
-    /// `[batch under way][shard]`; each device writes those of its own shards.
-    losses: Buffer<Region, f32>,
+    /// `[place][parameter]`; each device writes those of its own shards.
+    pub(super) gradients: Buffer<Region, f32>,
+    /// `[batch under way][place]`; each device writes those of its own shards.
+    pub(super) losses: Buffer<Region, f32>,
     /// `[batch under way][shard]`, for the host; the update writes it.
     report: Buffer<Region, f32>,
-    shards: usize,
+    /// The most shards of a batch.
+    pub(super) shards: usize,
+    pub(super) places: Places,
+}
+
+/// A buffer that ranks share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Share {
+    Params,
+    Gradients,
+    Losses,
+}
+
+/// Where a rank's devices stand among those of all ranks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Among {
+    /// The number of its first.
+    pub(super) first: usize,
+    /// How many it has.
+    pub(super) here: u32,
+    /// How many all ranks have.
+    pub(super) all: usize,
+}
+
+impl Among {
+    /// All devices are here.
+    pub(super) fn one_rank(devices: u32) -> Self {
+        Self { first: 0, here: devices, all: devices as usize }
+    }
+
+    /// What is left of a batch when the ranks whose bit is set in `absent` are gone.
+    pub(super) fn present(self, samples: usize, absent: u64) -> Present {
+        let each = self.here as usize;
+        let gone = (0..self.all / each).filter(|rank| absent >> rank & 1 == 1);
+        let absences: Vec<_> =
+            gone.map(|rank| Absence { devices: rank * each..(rank + 1) * each, from: 0 }).collect();
+        Present::of(0, samples, self.all, &absences)
+    }
 }
 
 /// One device's own part: its memory and what it does to it.
@@ -118,31 +156,48 @@ impl Job {
         plan: &Plan,
         trace: u32,
     ) -> Result<Self, TrainError> {
-        fits(needed(train.shape(), plan), available_memory())?;
+        let among = Among::one_rank(devices);
+        Self::open_among(among, train, settings, plan, trace, |device, _, len| {
+            Ok(Buffer::allocate(device, len)?)
+        })
+    }
+
+    /// One rank's part of a job; `shared` allocates what ranks send each other.
+    pub(super) fn open_among(
+        among: Among,
+        train: Arc<Dataset>,
+        settings: Settings,
+        plan: &Plan,
+        trace: u32,
+        shared: impl Fn(&CpuDevice, Share, usize) -> Result<Buffer<Region, f32>, TrainError>,
+    ) -> Result<Self, TrainError> {
+        let places = Places::new(among, plan);
+        fits(needed(train.shape(), plan, &places), available_memory())?;
         let spec = CpuSpec { trace, ..CpuSpec::default() };
-        let runtime = Runtime::cpu_of(devices, spec).map_err(TrainError::Device)?;
+        let runtime = Runtime::cpu_of(among.here, spec).map_err(TrainError::Device)?;
         let shape = train.shape();
         let shards = model::shards(plan.largest_batch());
         let root = &runtime.devices()[0];
-        let params = Buffer::allocate(root, shape.parameters())?;
+        let params = shared(root, Share::Params, shape.parameters())?;
         params.host_write(0, &model::init(shape, settings.seed))?;
         let shared = Shared {
             train,
             settings,
-            devices: devices as usize,
+            among,
             shape,
             params,
             velocity: Buffer::allocate(root, shape.parameters())?,
-            gradients: Buffer::allocate(root, shards * shape.parameters())?,
-            losses: Buffer::allocate(root, IN_FLIGHT * shards)?,
+            gradients: shared(root, Share::Gradients, places.len() * shape.parameters())?,
+            losses: shared(root, Share::Losses, IN_FLIGHT * places.len())?,
             report: Buffer::allocate(root, IN_FLIGHT * shards)?,
             shards,
+            places,
         };
         Ok(Self { runtime, shared })
     }
 
     pub(super) fn lanes(&self, plan: &Plan, slow: Duration) -> Result<Vec<Lane>, TrainError> {
-        let devices = self.runtime.devices().iter().enumerate();
+        let devices = (self.shared.among.first..).zip(self.runtime.devices());
         devices.map(|(index, device)| Lane::open(index, device, &self.shared, plan, slow)).collect()
     }
 
@@ -169,10 +224,10 @@ fn fits(needed: u64, available: Option<u64>) -> Result<(), TrainError> {
 }
 
 /// About how many bytes the devices of a job hold, all together.
-fn needed(shape: Shape, plan: &Plan) -> u64 {
+fn needed(shape: Shape, plan: &Plan, places: &Places) -> u64 {
     let (inputs, parameters) = (shape.inputs() as u64, shape.parameters() as u64);
     let samples = plan.largest_batch() as u64;
-    let shards = model::shards(plan.largest_batch()) as u64;
+    let shards = places.len() as u64;
     // Staged, copied, normalised and augmented.
     let images = 4 * IN_FLIGHT as u64 * samples * inputs;
     (images + (2 + shards) * parameters) * size_of::<f32>() as u64
@@ -200,8 +255,8 @@ impl Shared {
         !self.part(device, step).is_empty()
     }
 
-    fn part(&self, device: usize, step: &Step) -> Part {
-        Part::of(device, self.devices, step.samples().len())
+    pub(super) fn part(&self, device: usize, step: &Step) -> Part {
+        Part::of(device, self.among.all, step.samples().len())
     }
 }
 
@@ -215,7 +270,7 @@ impl Lane {
     ) -> Result<Self, TrainError> {
         let inputs = shared.shape.inputs();
         // A smaller batch can leave a device one shard more than the largest one does, never two.
-        let part = Part::of(index, shared.devices, plan.largest_batch()).samples.len();
+        let part = Part::of(index, shared.among.all, plan.largest_batch()).samples.len();
         let most = (part + model::SHARD).min(plan.largest_batch());
         let batch = || -> Result<Batch, TrainError> {
             Ok(Batch {
@@ -311,16 +366,16 @@ impl Lane {
         slowly: bool,
     ) -> Result<Fence, TrainError> {
         let (samples, images, slot) = self.ranges(step);
-        let shards = self.shared.part(self.index, step).shards;
+        let places = self.shared.places.of_device(self.index, step.samples().len());
         let parameters = self.shared.shape.parameters();
-        let losses = slot * self.shared.shards;
+        let losses = slot * self.shared.places.len();
         let accesses = [
             self.shared.params.read(..),
             self.normalised[slot].read(images.clone()),
             self.augmented[slot].read(images),
             self.batches[slot].labels.read(samples),
-            self.shared.gradients.write(shards.start * parameters..shards.end * parameters),
-            self.shared.losses.write(losses + shards.start..losses + shards.end),
+            self.shared.gradients.write(places.start * parameters..places.end * parameters),
+            self.shared.losses.write(losses + places.start..losses + places.end),
         ];
         let kernels = &self.kernels;
         let kernel = if slowly { &kernels.slow_gradient } else { &kernels.gradient };
@@ -335,21 +390,27 @@ impl Lane {
 }
 
 impl Root {
-    /// Sums all shards in their order, updates the parameters, and reports the losses.
-    pub(super) fn update(&self, taker: &mut impl Taker, step: &Step) -> Result<Fence, TrainError> {
+    /// Sums all shards in their order, updates the parameters, and reports the losses. The shards of
+    /// ranks whose bit is set in `absent` are left out.
+    pub(super) fn update(
+        &self,
+        taker: &mut impl Taker,
+        step: &Step,
+        absent: u64,
+    ) -> Result<Fence, TrainError> {
         let shared = &self.shared;
         let shards = model::shards(step.samples().len());
-        let used = shards * shared.shape.parameters();
-        let losses = step.index % IN_FLIGHT * shared.shards;
+        let slot = step.index % IN_FLIGHT;
+        let (losses, report) = (slot * shared.places.len(), slot * shared.shards);
         let accesses = [
             shared.params.write(..),
             shared.velocity.write(..),
-            shared.gradients.read(..used),
-            shared.losses.read(losses..losses + shards),
-            shared.report.write(losses..losses + shards),
+            shared.gradients.read(..),
+            shared.losses.read(losses..losses + shared.places.len()),
+            shared.report.write(report..report + shards),
         ];
         let rate = shared.settings.rate(step.epoch).to_bits();
-        let arguments = [step.samples().len() as u64, u64::from(rate)];
+        let arguments = [step.samples().len() as u64, u64::from(rate), absent];
         taker.launch(Stage::Update, "update", &self.kernel, accesses, &arguments)
     }
 }
@@ -398,13 +459,22 @@ fn gradient_kernel(shape: Shape, slow: Duration) -> Kernel {
 }
 
 fn update_kernel(shared: &Shared) -> Kernel {
-    let momentum = shared.settings.momentum;
+    let (momentum, among) = (shared.settings.momentum, shared.among);
+    let places = shared.places.clone();
     Kernel::new(move |kernel| {
         let samples = kernel.argument(0) as usize;
         let rate = f32::from_bits(kernel.argument(1) as u32);
+        let present = among.present(samples, kernel.argument(2));
         let (params, velocity) = (kernel.write(0), kernel.write(1));
-        model::apply(params, velocity, kernel.read(2), samples, rate, momentum);
-        kernel.write::<f32>(4).copy_from_slice(kernel.read(3));
+        let (losses, report) = (kernel.read::<f32>(3), kernel.write::<f32>(4));
+        report.fill(0.0);
+        let mut there = Vec::with_capacity(report.len());
+        for (shard, place) in places.in_order(samples, &present) {
+            report[shard] = losses[place];
+            there.push(place);
+        }
+        let (grads, samples) = (kernel.read(2), present.samples);
+        model::apply(params, velocity, grads, &there, samples, rate, momentum);
     })
 }
 
@@ -416,7 +486,8 @@ mod tests {
     fn a_job_beyond_the_memory_is_refused_before_it_is_allocated() {
         let shape = Shape::for_inputs(1024).expect("a square");
         let plan = Plan::new(&Settings { batch: 65_536, ..Settings::DEFAULT }, 65_536);
-        let needed = needed(shape, &plan);
+        let places = Places::new(Among::one_rank(1), &plan);
+        let needed = needed(shape, &plan, &places);
         assert!((6 << 30..7 << 30).contains(&needed), "{needed}");
         assert!(fits(needed, Some(needed)).is_ok() && fits(needed, None).is_ok());
         let error = fits(needed, Some(1 << 30)).expect_err("too little");

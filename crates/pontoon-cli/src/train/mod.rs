@@ -7,12 +7,15 @@
 
 mod data;
 mod error;
+mod given;
 mod job;
 mod missing;
 mod model;
+mod places;
 mod plan;
 mod profile;
 mod progress;
+mod ranks;
 mod reference;
 mod report;
 mod rng;
@@ -29,7 +32,7 @@ use std::{
 
 use pontoon::{
     Bound, Edges,
-    signal::{self, Profile},
+    signal::{Between, Profile},
 };
 
 pub(crate) use error::TrainError;
@@ -45,7 +48,7 @@ use report::Report;
 use trace::{Room, Trace};
 use way::{Inject, Run, Way};
 
-use crate::duration::LONGEST;
+use crate::{duration::LONGEST, voice};
 
 /// The digits that come with pontoon, so that the command works anywhere.
 const DIGITS: &[u8] = include_bytes!("../../../../examples/data/digits.csv.gz");
@@ -82,11 +85,14 @@ pub(crate) struct Options {
     #[arg(long)]
     auto: bool,
     /// A fault to put in on purpose: `drop-fence` or `drop-fence=K` (one wait is left out),
-    /// `kill-producer` (the last device dies half-way), `slow-producer`.
+    /// `kill-producer` (the last device dies half-way; among ranks, the last of them),
+    /// `stop-producer` (the last rank is stopped), `slow-producer`.
     #[arg(long, value_name = "FAULT")]
     inject: Option<Inject>,
     /// The longest that any wait may take, such as 500ms or 2s; what `pontoon tune` chose for
-    /// threads unless given, or 2s if it never ran.
+    /// threads unless given, or 2s if it never ran. Among ranks what is chosen is that for processes,
+    /// and at least twice --lost-after; if less is given, a wait for a rank that is only slow fails
+    /// before it counts as dead.
     #[arg(long, value_name = "TIME", value_parser = crate::duration::bound)]
     bound: Option<Duration>,
     /// Trains on one thread as well and fails if the digests differ.
@@ -99,9 +105,24 @@ pub(crate) struct Options {
     /// Prints one JSON object instead of a report for people.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    ranks: ranks::RankOptions,
 }
 
 impl Options {
+    /// The samples and the steps.
+    fn given(&self) -> Result<Given, TrainError> {
+        let data = match &self.data {
+            Some(path) => Dataset::load(path)?,
+            None => Dataset::from_bytes(DIGITS, Path::new(DIGITS_NAME))?,
+        };
+        let Split { train, test } = data.split(self.seed, TEST_SHARE);
+        let (epochs, batch, seed) = (self.epochs, self.batch as usize, self.seed);
+        let settings = Settings { epochs, batch, seed, ..Settings::DEFAULT };
+        let plan = Plan::new(&settings, train.len());
+        Ok(Given { train: Arc::new(train), test, settings, plan })
+    }
+
     /// Who sees to the fences, if that goes with the rest.
     fn edges(&self) -> Result<Edges, TrainError> {
         let has_fences = self.sync == Way::Signals;
@@ -128,19 +149,20 @@ impl Options {
     }
 }
 
-/// Trains and prints what came of it.
-pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
+/// Trains and prints what came of it. The status.
+pub(crate) fn run(options: &Options) -> Result<u8, TrainError> {
     let edges = options.edges()?;
-    let data = match &options.data {
-        Some(path) => Dataset::load(path)?,
-        None => Dataset::from_bytes(DIGITS, Path::new(DIGITS_NAME))?,
-    };
-    let Split { train, test } = data.split(options.seed, TEST_SHARE);
-    drop(data);
-    let train = Arc::new(train);
-    let (epochs, batch, seed) = (options.epochs, options.batch as usize, options.seed);
-    let settings = Settings { epochs, batch, seed, ..Settings::DEFAULT };
-    let plan = Plan::new(&settings, train.len());
+    if options.ranks.is_several() {
+        return ranks::run(options, edges);
+    }
+    run_here(options, edges).map(|()| 0)
+}
+
+fn run_here(options: &Options, edges: Edges) -> Result<(), TrainError> {
+    if options.inject == Some(Inject::StopProducer) {
+        return Err(TrainError::Options("--inject stop-producer is for ranks: see --procs"));
+    }
+    let Given { train, test, settings, plan } = options.given()?;
     let trace = options.trace.as_deref().map(Trace::create).transpose()?;
     let room = trace.as_ref().map_or(Room::default(), |_| Room::of(&plan, options.devices));
     let job = Job::open(options.devices, Arc::clone(&train), settings, &plan, room.spans)?;
@@ -149,7 +171,8 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
     if let Some(inject) = options.inject {
         progress.warn(&format!("injected: {}", inject.what(options.devices - 1)));
     }
-    let (bound, inject) = (options.bound.unwrap_or_else(tuned), options.inject);
+    let (bound, inject) =
+        (options.bound.unwrap_or_else(|| tuned(Between::Threads)), options.inject);
     let timeline = Mutex::default();
     let (added, observe, progress) = (Vec::new(), false, &progress);
     let (job, plan, moments, keep) = (&job, &plan, room.moments, &timeline);
@@ -186,6 +209,8 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
     let report = Report {
         way: options.sync,
         devices: options.devices,
+        ranks: None,
+        lost: &[],
         steps: plan.steps(),
         steps_an_epoch: plan.steps_an_epoch(),
         samples: train.len(),
@@ -202,6 +227,7 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
         profile: ran.profile.as_ref(),
         slowest: ran.slowest.as_ref(),
         trace: written.as_ref(),
+        pages: None,
     };
     report.print(options.json).map_err(TrainError::Output)?;
     match reference {
@@ -212,11 +238,19 @@ pub(crate) fn run(options: &Options) -> Result<(), TrainError> {
     }
 }
 
-/// The deadline that was chosen for waits between threads; says so if the profile is broken.
-fn tuned() -> Duration {
+/// What a run works on.
+struct Given {
+    train: Arc<Dataset>,
+    test: Dataset,
+    settings: Settings,
+    plan: Plan,
+}
+
+/// The deadline that was chosen for waits between such; says so if the profile is broken.
+fn tuned(whom: Between) -> Duration {
     if let Err(broken) = Profile::active() {
-        eprintln!("warning: {broken}; until then waits have their usual bound of 2 s");
+        voice::say(&format!("warning: {broken}; until then waits have their usual bound of 2 s"));
     }
-    let deadline = Bound::tuned(signal::Between::Threads).deadline();
+    let deadline = Bound::tuned(whom).deadline();
     deadline.map_or(LONGEST, |deadline| deadline.min(LONGEST))
 }

@@ -63,6 +63,12 @@ impl Plan {
         self.settings.batch.min(self.samples)
     }
 
+    /// How many samples a step can have: an epoch's last batch may have fewer than the others.
+    pub(super) fn batch_sizes(&self) -> impl Iterator<Item = usize> {
+        let last = self.samples - (self.steps_an_epoch - 1) * self.settings.batch;
+        [self.largest_batch(), last].into_iter()
+    }
+
     pub(super) fn step(&self, index: usize) -> Step {
         let (epoch, batch) = (index / self.steps_an_epoch, index % self.steps_an_epoch);
         let (epoch, start) = (epoch as u32, batch * self.settings.batch);
@@ -114,9 +120,42 @@ impl Part {
     }
 }
 
+/// Devices that are gone from some step on: what they would have computed is left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Absence {
+    /// Of all devices of the job.
+    pub(super) devices: Range<usize>,
+    pub(super) from: usize,
+}
+
+/// Which shards of a step there are when some devices are gone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Present {
+    /// Shards that are left out.
+    absent: Vec<Range<usize>>,
+    /// Samples that are not.
+    pub(super) samples: usize,
+}
+
+impl Present {
+    /// What is left of step `index` with `samples` samples for `devices` devices.
+    pub(super) fn of(index: usize, samples: usize, devices: usize, absences: &[Absence]) -> Self {
+        let gone = absences.iter().filter(|absence| absence.from <= index);
+        let parts = gone.flat_map(|absence| absence.devices.clone());
+        let parts: Vec<_> = parts.map(|device| Part::of(device, devices, samples)).collect();
+        let absent = parts.iter().map(|part| part.samples.len()).sum::<usize>();
+        let absent_shards = parts.into_iter().map(|part| part.shards).collect();
+        Self { absent: absent_shards, samples: samples - absent }
+    }
+
+    pub(super) fn has(&self, shard: usize) -> bool {
+        !self.absent.iter().any(|absent| absent.contains(&shard))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Arc, Part, Plan};
+    use super::{Absence, Arc, Part, Plan, Present};
     use crate::train::{model, reference::Settings};
 
     #[test]
@@ -134,6 +173,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn who_is_gone_takes_its_shards_along() {
+        let absences = [Absence { devices: 2..4, from: 5 }];
+        let before = Present::of(4, 63, 4, &absences);
+        assert!(before.samples == 63 && (0..16).all(|shard| before.has(shard)));
+        let after = Present::of(5, 63, 4, &absences);
+        assert_eq!(after.samples, 32);
+        assert_eq!(
+            (0..16).filter(|&shard| after.has(shard)).collect::<Vec<_>>(),
+            (0..8).collect::<Vec<_>>()
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::plan::Step;
+use crate::voice;
 
 /// A bar on standard error if that is a terminal.
 pub(super) struct Progress {
@@ -41,7 +42,7 @@ impl Progress {
 
     /// Says something on standard error, beside the bar.
     pub(super) fn warn(&self, text: &str) {
-        self.bar.suspend(|| eprintln!("{text}"));
+        self.bar.suspend(|| voice::say(text));
     }
 
     pub(super) fn finish(&self) {

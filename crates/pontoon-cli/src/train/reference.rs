@@ -6,6 +6,7 @@ use super::{
         apply, augment, epoch_order, init, mean_loss, normalise, shard_gradient, shard_range,
         shards,
     },
+    plan::{Absence, Present},
 };
 
 /// What a training run is asked to do; the same settings and data give the same parameters.
@@ -50,6 +51,16 @@ pub(crate) struct Trained {
 ///
 /// If `settings.batch` is 0.
 pub(crate) fn train_reference(train: &Dataset, settings: &Settings) -> Trained {
+    train_reference_without(train, settings, 1, &[])
+}
+
+/// As [`train_reference`], as if shared among `devices` devices of which some are absent.
+pub(super) fn train_reference_without(
+    train: &Dataset,
+    settings: &Settings,
+    devices: usize,
+    absences: &[Absence],
+) -> Trained {
     let shape = train.shape();
     let (inputs, count) = (shape.inputs(), shape.parameters());
     let scale = train.scale();
@@ -63,17 +74,24 @@ pub(crate) fn train_reference(train: &Dataset, settings: &Settings) -> Trained {
     let mut params = init(shape, settings.seed);
     let mut velocity = vec![0.0; count];
     let mut losses = Vec::new();
+    let mut step = 0;
     for epoch in 0..settings.epochs {
-        let mut shard_losses = Vec::new();
+        let (mut shard_losses, mut seen) = (Vec::new(), 0);
         for samples in epoch_order(settings.seed, epoch, train.len()).chunks(settings.batch) {
             let features = samples.len() * inputs;
             let (raw, labels) = (&mut raw[..features], &mut labels[..samples.len()]);
             let (normalised, augmented) = (&mut normalised[..features], &mut augmented[..features]);
             let shard_grads = &mut shard_grads[..shards(samples.len()) * count];
+            let present = Present::of(step, samples.len(), devices, absences);
+            step += 1;
+            seen += present.samples;
             train.gather(samples, raw, labels);
             normalise(raw, normalised, scale);
             augment(shape, raw, augmented, scale, settings.seed, epoch, samples);
             for (shard, grad) in shard_grads.chunks_exact_mut(count).enumerate() {
+                if !present.has(shard) {
+                    continue;
+                }
                 let places = shard_range(shard, samples.len());
                 let features = places.start * inputs..places.end * inputs;
                 shard_losses.push(shard_gradient(
@@ -85,10 +103,19 @@ pub(crate) fn train_reference(train: &Dataset, settings: &Settings) -> Trained {
                     grad,
                 ));
             }
-            let rate = settings.rate(epoch);
-            apply(&mut params, &mut velocity, shard_grads, samples.len(), rate, settings.momentum);
+            let shards = 0..shards(samples.len());
+            let places: Vec<_> = shards.filter(|shard| present.has(*shard)).collect();
+            apply(
+                &mut params,
+                &mut velocity,
+                shard_grads,
+                &places,
+                present.samples,
+                settings.rate(epoch),
+                settings.momentum,
+            );
         }
-        losses.push(mean_loss(&shard_losses, train.len()));
+        losses.push(mean_loss(&shard_losses, seen.max(1)));
     }
     Trained { params, losses }
 }

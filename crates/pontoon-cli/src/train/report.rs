@@ -14,14 +14,19 @@ use serde::Serialize;
 use super::{
     profile::ProfileSummary,
     trace::Written,
-    way::{Waits, Way},
+    way::{Waits, Way, ranks::Figures},
 };
-use crate::figures::closed_pipe_is_no_fault;
+use crate::{counted::counted, figures::closed_pipe_is_no_fault};
 
 /// What came of a run.
 pub(super) struct Report<'r> {
     pub(super) way: Way,
+    /// Of all ranks.
     pub(super) devices: u32,
+    /// How many ranks there were, if the job was spread over any.
+    pub(super) ranks: Option<u32>,
+    /// Ranks that died, and the first step without each.
+    pub(super) lost: &'r [(u32, usize)],
     pub(super) steps: usize,
     pub(super) steps_an_epoch: usize,
     pub(super) samples: usize,
@@ -44,12 +49,18 @@ pub(super) struct Report<'r> {
     /// The step that took longest.
     pub(super) slowest: Option<&'r Iteration>,
     pub(super) trace: Option<&'r Written>,
+    /// What the ranks did with memory of rank 0, if they map it.
+    pub(super) pages: Option<Figures>,
 }
 
 #[derive(Serialize)]
 struct Summary<'r> {
     sync: &'static str,
     devices: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ranks: Option<u32>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    lost_ranks: &'r [(u32, usize)],
     epochs: usize,
     steps: usize,
     train_samples: usize,
@@ -84,6 +95,8 @@ struct Summary<'r> {
     profile: Option<ProfileSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<TraceSummary<'r>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    smc: Option<Figures>,
 }
 
 #[derive(Serialize)]
@@ -119,6 +132,8 @@ impl Report<'_> {
                 Way::Device => "device",
             },
             devices: self.devices,
+            ranks: self.ranks,
+            lost_ranks: self.lost,
             epochs: self.steps / self.steps_an_epoch,
             steps: self.steps,
             train_samples: self.samples,
@@ -153,6 +168,7 @@ impl Report<'_> {
                 let Written { file, spans, dropped } = written;
                 TraceSummary { file, spans: *spans, dropped: *dropped }
             }),
+            smc: self.pages,
         }
     }
 }
@@ -160,17 +176,22 @@ impl Report<'_> {
 impl Summary<'_> {
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let devices = if self.devices == 1 { "device" } else { "devices" };
+        write!(out, "trained on {} samples across {} {devices}", self.train_samples, self.devices)?;
+        if let Some(ranks) = self.ranks {
+            write!(out, " of {}", counted(ranks, "rank"))?;
+        }
         writeln!(
             out,
-            "trained on {} samples across {} {devices}, kept in order by {}",
-            self.train_samples,
-            self.devices,
+            ", kept in order by {}",
             match self.sync {
                 "lock" => "a lock",
                 "device" => "stopping the devices",
                 signals => signals,
             }
         )?;
+        for (rank, step) in self.lost_ranks {
+            writeln!(out, "  rank {rank} died       its part is left out from step {step} on")?;
+        }
         writeln!(
             out,
             "  test accuracy   {:.4} of {} samples, after {} epochs (train loss {:.4})",
@@ -180,7 +201,9 @@ impl Summary<'_> {
         match self.reference_digest {
             None => writeln!(out)?,
             Some(reference) if reference == self.weights_digest => {
-                writeln!(out, ", as on one thread")?;
+                let without =
+                    if self.lost_ranks.is_empty() { "" } else { " without the same parts" };
+                writeln!(out, ", as on one thread{without}")?;
             }
             Some(reference) => {
                 writeln!(out, ", but one thread gets {reference}: a dependency is missing")?;
@@ -220,6 +243,9 @@ impl Summary<'_> {
         )?;
         if let Some(profile) = &self.profile {
             profile.print(out)?;
+        }
+        if let Some(smc) = &self.smc {
+            smc.print(out)?;
         }
         if let Some(TraceSummary { file, spans, dropped }) = &self.trace {
             writeln!(

@@ -1,8 +1,10 @@
-//! `pontoon tune`: measures how long waits take here, chooses bounds for them, and writes them to
-//! the profile that `Bound::tuned` reads.
+//! `pontoon tune`: measures how long waits take here, chooses bounds for them, then what rings suit
+//! small messages and large ones, and writes all to the profile that `Bound::tuned` and
+//! `Settings::tuned` read.
 
 mod choose;
 pub(crate) mod measure;
+mod rings;
 
 use std::{
     error, fmt, fs,
@@ -11,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use pontoon::signal::{Nanos, Profile};
+use pontoon::signal::{Nanos, Profile, TunedRing, TunedRings};
 use serde::Serialize;
 
 use crate::{
@@ -66,13 +68,44 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), TuneError> {
         printed(if args.json { report.json(out) } else { report.text(out) })?;
         chosen.push(choice.tuned);
     }
-    let profile = Profile { thread: chosen[0], process: chosen[1] };
+    let rings = match cpus {
+        Some(cpus) => rings::measure(cpus)?,
+        None => Err("two ranks need two CPUs; this process may use one".into()),
+    };
+    printed(if args.json { rings_json(&rings, out) } else { rings_text(&rings, out) })?;
+    let profile = Profile { thread: chosen[0], process: chosen[1], rings: rings.ok() };
     write(&file, &profile).map_err(|error| TuneError::Write { file: file.clone(), error })?;
     printed(if args.json {
         writeln!(out, "{}", serde_json::json!({ "profile": file.display().to_string() }))
     } else {
         writeln!(out, "wrote {}", file.display())
     })
+}
+
+fn rings_json(rings: &Result<TunedRings, String>, out: &mut impl Write) -> io::Result<()> {
+    let of = |TunedRing { depth, batch, rings }| serde_json::json!({ "depth": depth, "batch": batch, "rings": rings });
+    let line = match rings {
+        Ok(TunedRings { small, large }) => {
+            serde_json::json!({ "path": "rings", "small": of(*small), "large": of(*large) })
+        }
+        Err(why) => serde_json::json!({ "path": "rings", "skipped": why }),
+    };
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+fn rings_text(rings: &Result<TunedRings, String>, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "rings")?;
+    match rings {
+        Ok(TunedRings { small, large }) => {
+            for (what, ring) in [("small, often", small), ("large, rarely", large)] {
+                let TunedRing { depth, batch, rings } = ring;
+                writeln!(out, "  {what:<14}  depth {depth}, batch {batch}, rings {rings}")?;
+            }
+        }
+        Err(why) => writeln!(out, "  not measured: {why}")?,
+    }
+    out.flush()
 }
 
 fn printed(result: io::Result<()>) -> Result<(), TuneError> {
@@ -206,7 +239,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("pontoon-tune-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let tuned = Tuned { spin: 1, yields: 2, deadline: Duration::from_secs(3) };
-        let profile = Profile { thread: tuned, process: tuned };
+        let profile = Profile { thread: tuned, process: tuned, rings: None };
         let (real, link) = (folder.join("real"), folder.join("link"));
         fs::write(&real, "old").expect("written");
         std::os::unix::fs::symlink(&real, &link).expect("linked");

@@ -141,31 +141,37 @@ fn add_gradient(layers: &Layers, image: &[f32], label: u8, grad: &mut LayersMut)
 
 /// Takes one step of gradient descent with momentum, in place.
 ///
-/// `params` and `velocity` are flat ([`Shape::parameters`]); `shard_grads` is
-/// `[shards][parameters]`, what [`shard_gradient`] wrote for each shard of a batch of `samples`.
-/// The shards are summed in their order, whatever the number of devices, and divided by
-/// `2 * samples`; then `velocity = momentum * velocity + mean` and
+/// `params` and `velocity` are flat ([`Shape::parameters`]); `grads` is `[places][parameters]`, what
+/// [`shard_gradient`] wrote for each shard of a batch at its place. `places` are those of the shards
+/// in the order of shards: so they are summed, whatever the number of devices, and divided by twice
+/// their `samples`; then `velocity = momentum * velocity + mean` and
 /// `params -= learning_rate * velocity`.
+///
+/// What is at other places is not read. Without any samples nothing changes.
 ///
 /// # Panics
 ///
-/// If the lengths do not agree.
+/// If the lengths do not agree, or there is no such place.
 pub(crate) fn apply(
     params: &mut [f32],
     velocity: &mut [f32],
-    shard_grads: &[f32],
+    grads: &[f32],
+    places: &[usize],
     samples: usize,
     learning_rate: f32,
     momentum: f32,
 ) {
     let count = params.len();
     assert_eq!(velocity.len(), count, "every parameter has a velocity");
-    assert_eq!(shard_grads.len(), shards(samples) * count, "every shard has a gradient");
+    if samples == 0 {
+        return;
+    }
     let terms = 2.0 * samples as f32;
     for first in (0..count).step_by(BLOCK) {
         let block = first..(first + BLOCK).min(count);
         let mut sums = [0.0; BLOCK];
-        for shard in shard_grads.chunks_exact(count) {
+        for place in places {
+            let shard = &grads[place * count..(place + 1) * count];
             for (sum, &part) in sums.iter_mut().zip(&shard[block.clone()]) {
                 *sum += part;
             }
@@ -294,6 +300,19 @@ mod tests {
         assert!(grad.iter().all(|part| part.is_finite()));
     }
 
+    /// A step with all shards present.
+    fn apply_all(
+        params: &mut [f32],
+        velocity: &mut [f32],
+        grads: &[f32],
+        samples: usize,
+        rate: f32,
+        momentum: f32,
+    ) {
+        let places: Vec<_> = (0..shards(samples)).collect();
+        apply(params, velocity, grads, &places, samples, rate, momentum);
+    }
+
     /// Steps once over a batch of 11 samples whose shards `devices` devices compute in turns, the
     /// last device first.
     fn step(devices: usize) -> (Vec<f32>, Vec<f32>) {
@@ -316,7 +335,7 @@ mod tests {
             }
         }
         let mut velocity = vec![0.25; count];
-        apply(&mut params, &mut velocity, &shard_grads, SAMPLES, 0.5, 0.75);
+        apply_all(&mut params, &mut velocity, &shard_grads, SAMPLES, 0.5, 0.75);
         (params, velocity)
     }
 
@@ -347,9 +366,32 @@ mod tests {
         // The large terms swallow a 1 that they meet: the order decides which of the sums keep it.
         let big = 1e9;
         let grads = [[1.0, big, big], [big, -big, 1.0], [-big, 1.0, -big]].concat();
-        apply(&mut params, &mut velocity, &grads, 12, 1.0, 0.0);
+        apply_all(&mut params, &mut velocity, &grads, 12, 1.0, 0.0);
         assert_eq!(velocity, [0.0, 1.0 / 24.0, 0.0]);
         assert_eq!(params, [-0.0, -1.0 / 24.0, -0.0]);
+    }
+
+    #[test]
+    fn shards_that_are_not_present_are_as_if_they_had_never_been() {
+        let (shape, before, normalised, augmented, labels) = batch(11);
+        let count = shape.parameters();
+        let mut grads = vec![f32::NAN; shards(11) * count];
+        for shard in [0, 2] {
+            let places = shard_range(shard, 11);
+            let features = places.start * 4..places.end * 4;
+            let grad = &mut grads[shard * count..][..count];
+            let (normalised, augmented) = (&normalised[features.clone()], &augmented[features]);
+            shard_gradient(shape, &before, normalised, augmented, &labels[places], grad);
+        }
+        let (mut params, mut velocity) = (before.clone(), vec![0.25; count]);
+        apply(&mut params, &mut velocity, &grads, &[0, 2], 7, 0.5, 0.75);
+        for at in 0..count {
+            let sum = grads[at] + grads[2 * count + at];
+            assert_eq!(velocity[at], 0.75 * 0.25 + sum / 14.0, "velocity {at}");
+        }
+        let kept = (params.clone(), velocity.clone());
+        apply(&mut params, &mut velocity, &grads, &[], 0, 0.5, 0.75);
+        assert!((params, velocity) == kept, "a step of nobody changes nothing");
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
             run.kill_if_due(step);
             Ok(())
         })?;
-        root.update(&mut root_stream, step)?;
+        root.update(&mut root_stream, step, 0)?;
         stop_all(run, &mut waits)?;
         run.finish_step(step, &mut losses, read_untracked)?;
     }

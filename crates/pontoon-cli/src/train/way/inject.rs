@@ -9,6 +9,8 @@ pub(crate) enum Inject {
     DropFence(Option<usize>),
     /// The last device dies half-way.
     KillProducer,
+    /// The last rank is stopped half-way, as a debugger does it.
+    StopProducer,
     /// The last device takes long over a few gradients.
     SlowProducer,
 }
@@ -22,6 +24,7 @@ impl Inject {
             }
             Self::DropFence(Some(fence)) => format!("fence {fence} is not waited for"),
             Self::KillProducer => format!("device {last} dies half-way"),
+            Self::StopProducer => "the last rank is stopped half-way".to_owned(),
             Self::SlowProducer => format!("device {last} is slow over three of its gradients"),
         }
     }
@@ -34,6 +37,7 @@ impl FromStr for Inject {
         match (text, text.strip_prefix("drop-fence=")) {
             ("drop-fence", _) => Ok(Self::DropFence(None)),
             ("kill-producer", _) => Ok(Self::KillProducer),
+            ("stop-producer", _) => Ok(Self::StopProducer),
             ("slow-producer", _) => Ok(Self::SlowProducer),
             (_, Some(number)) => {
                 number.parse().map(|number| Self::DropFence(Some(number))).map_err(|_| NoSuchFault)
@@ -50,8 +54,8 @@ pub(crate) struct NoSuchFault;
 impl fmt::Display for NoSuchFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "expected drop-fence, drop-fence=K with the number of a fence, kill-producer or \
-             slow-producer",
+            "expected drop-fence, drop-fence=K with the number of a fence, kill-producer, \
+             stop-producer or slow-producer",
         )
     }
 }
@@ -67,6 +71,7 @@ mod tests {
         assert_eq!("drop-fence".parse(), Ok(Inject::DropFence(None)));
         assert_eq!("drop-fence=12".parse(), Ok(Inject::DropFence(Some(12))));
         assert_eq!("kill-producer".parse(), Ok(Inject::KillProducer));
+        assert_eq!("stop-producer".parse(), Ok(Inject::StopProducer));
         for bad in ["", "drop-fence=", "drop-fence=-1", "drop-fence=x", "drop", "DropFence"] {
             assert_eq!(bad.parse::<Inject>(), Err(NoSuchFault), "{bad}");
         }

@@ -38,7 +38,7 @@ pub(super) fn run(run: &Run<'_>) -> Result<Ran, TrainError> {
     let mut streams: Vec<_> =
         (0..lanes.len()).map(|index| run.job.streams(index)).collect::<Result<_, _>>()?;
     let mut root = (run.job.root(), run.job.root_stream()?);
-    let gradients = vec![0; run.job.shared.devices];
+    let gradients = vec![0; run.job.shared.among.all];
     let count = Mutex::new(Count { gradients, updates: 0, failed: false });
     let turns = Turns { data: Mutex::default(), count, changed: Condvar::new() };
     let mut losses = Vec::new();
@@ -121,7 +121,7 @@ fn train(
             let all_done = |count: &Count| missing(run, count, step).is_none();
             await_turn(run, lane.index, step, turns, waits, all_done)?;
             let data = waits.timed(|| lock(&turns.data));
-            done(run, &root.update(stream, step)?, waits)?;
+            done(run, &root.update(stream, step, 0)?, waits)?;
             run.finish_step(step, losses, read_untracked)?;
             drop(data);
             lock(&turns.count).updates += 1;
@@ -173,7 +173,7 @@ fn await_turn(
 ) -> Result<(), TrainError> {
     let started = Instant::now();
     // Each of the others may use up its own bound first.
-    let limit = run.bound * (run.job.shared.devices as u32 + 1);
+    let limit = run.bound * (run.job.shared.among.all as u32 + 1);
     let mut late = false;
     let outcome = waits.timed(|| {
         let mut count = lock(&turns.count);

@@ -3,6 +3,7 @@
 mod device;
 mod inject;
 mod lock;
+pub(super) mod ranks;
 mod signals;
 
 use std::{
@@ -12,11 +13,13 @@ use std::{
 
 use hdrhistogram::Histogram;
 use pontoon::{
-    Bound, Buffer, Counts, Edges,
+    Bound, Buffer, Counts, Edges, Rank,
     cpu::Region,
     hal::Fault,
     queue::{EdgeName, Iteration, Profile, Timeline},
 };
+
+use rustix::process::Signal;
 
 pub(crate) use inject::Inject;
 pub(crate) use lock::Turn;
@@ -65,6 +68,8 @@ pub(super) struct Run<'r> {
 pub(super) struct Ran {
     /// The loss of each shard of the last epoch, in order.
     pub(super) losses: Vec<f32>,
+    /// Of how many samples these are, where some were left out.
+    pub(super) seen: usize,
     pub(super) waits: Waits,
     /// What the session did, if there was one.
     pub(super) counts: Option<Counts>,
@@ -152,7 +157,7 @@ impl Run<'_> {
     }
 
     fn is_last(&self, lane: &Lane) -> bool {
-        lane.index + 1 == self.job.shared.devices
+        lane.index + 1 == self.job.shared.among.all
     }
 
     /// Whether `lane` is to be slow in `step`: three times in a run.
@@ -163,13 +168,31 @@ impl Run<'_> {
         self.inject == Some(Inject::SlowProducer) && self.is_last(lane) && is_due
     }
 
-    /// Loses the last device when its time has come.
+    /// Which rank this is, of those that the devices are spread over.
+    fn rank(&self) -> Rank {
+        let among = self.job.shared.among;
+        Rank((among.first / among.here as usize) as u32)
+    }
+
+    /// Loses the last device when its time has come; among several ranks, the last of them.
     fn kill_if_due(&self, step: &Step) {
-        if self.inject == Some(Inject::KillProducer)
-            && step.index == self.plan.steps() / 2
-            && let Some(device) = self.job.runtime.devices().last()
-        {
-            device.kill();
+        let signal = match self.inject {
+            Some(Inject::KillProducer) => Signal::KILL,
+            Some(Inject::StopProducer) => Signal::STOP,
+            _ => return,
+        };
+        let among = self.job.shared.among;
+        let is_last = among.first + among.here as usize == among.all;
+        if !is_last || step.index != self.plan.steps() / 2 {
+            return;
+        }
+        if among.here as usize == among.all {
+            if let Some(device) = self.job.runtime.devices().last() {
+                device.kill();
+            }
+        } else {
+            // As the kernel's own out-of-memory killer does it: nothing is cleaned up.
+            let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
         }
     }
 

@@ -35,20 +35,20 @@ struct Under {
 }
 
 /// The session, and its streams by device and stage.
-pub(super) struct Streams<'d> {
-    session: Session<'d, CpuDevice>,
-    of_devices: Vec<[StreamId; 4]>,
-    update: StreamId,
+pub(in crate::train) struct Streams<'d> {
+    pub(in crate::train) session: Session<'d, CpuDevice>,
+    pub(in crate::train) of_devices: Vec<[StreamId; 4]>,
+    pub(in crate::train) update: StreamId,
 }
 
 /// One device's part of it, or the host's.
-struct Part<'s, 'd> {
+pub(in crate::train) struct Part<'s, 'd> {
     streams: &'s mut Streams<'d>,
     device: usize,
 }
 
 impl<'d> Streams<'d> {
-    fn open(run: &Run<'d>) -> Result<Self, TrainError> {
+    pub(in crate::train) fn open(run: &Run<'d>) -> Result<Self, TrainError> {
         let idle = Patience::within(run.bound);
         let mut session = Session::new(run.edges).with_bound(run.bound()).with_patience(idle);
         session = session.with_added_edges(run.added.clone());
@@ -72,7 +72,8 @@ impl<'d> Streams<'d> {
         at.map_or(self.update, |at| self.of_devices[device][at])
     }
 
-    fn part(&mut self, device: usize) -> Part<'_, 'd> {
+    /// What takes the commands of the device in that place of this process.
+    pub(in crate::train) fn part(&mut self, device: usize) -> Part<'_, 'd> {
         Part { streams: self, device }
     }
 }
@@ -202,7 +203,7 @@ fn submit(
         given.wait(streams, fences::TRAIN_UPDATE, *device, update, gradient)?;
     }
     given.delay(streams, Stage::Update, 0, update, step)?;
-    let update = root.update(&mut streams.part(0), step)?;
+    let update = root.update(&mut streams.part(0), step, 0)?;
     for (device, _) in &gradients {
         given.ran(&[fences::TRAIN_UPDATE], *device, &update);
     }
@@ -241,7 +242,7 @@ fn finish(
     Ok(())
 }
 
-fn wait(
+pub(in crate::train) fn wait(
     session: &mut Session<'_, CpuDevice>,
     fence: &Fence,
     bound: Bound,
@@ -261,7 +262,7 @@ fn blame(under: &Under) -> Option<TrainError> {
 }
 
 /// The waits of all devices, and how often the host lost patience.
-fn waits(run: &Run<'_>, late: u64) -> super::Waits {
+pub(in crate::train) fn waits(run: &Run<'_>, late: u64) -> super::Waits {
     let mut log = WaitLog::default();
     for device in run.job.runtime.devices() {
         log.merge(&device.take_wait_log());

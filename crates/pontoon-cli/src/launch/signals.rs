@@ -1,0 +1,90 @@
+//! Signals as a stream that can be polled, and their names.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::UnixStream,
+    },
+};
+
+use rustix::process::Signal;
+use signal_hook::{
+    iterator::{backend::SignalDelivery, exfiltrator::SignalOnly},
+    low_level::signal_name,
+};
+
+/// What the launcher hands on to the ranks.
+const FORWARDED: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2];
+
+/// Signals that no longer do what they did by default, but are told here.
+#[derive(Debug)]
+pub(super) struct Signals {
+    delivery: SignalDelivery<UnixStream, SignalOnly>,
+}
+
+impl Signals {
+    /// Takes over what the launcher hands on, except what its parent made it ignore: so a job
+    /// survives the end of a terminal under `nohup`, as any program does.
+    ///
+    /// # Errors
+    ///
+    /// See [`Signals::take`].
+    pub(super) fn forwarded() -> io::Result<Self> {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = ignored(&status);
+        let is_heard = |signal: &Signal| ignored >> (signal.as_raw() - 1) & 1 == 0;
+        Self::take(&FORWARDED.into_iter().filter(is_heard).collect::<Vec<_>>())
+    }
+
+    /// Takes `signals` over.
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no sockets left, or refuses a handler.
+    pub(super) fn take(signals: &[Signal]) -> io::Result<Self> {
+        let (read, write) = UnixStream::pair()?;
+        let raw = signals.iter().map(|signal| signal.as_raw());
+        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, raw)?;
+        Ok(Self { delivery })
+    }
+
+    /// Readable when there are some.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.delivery.get_read().as_fd()
+    }
+
+    /// Those that came since. One that came twice is told once.
+    pub(super) fn pending(&mut self) -> Vec<Signal> {
+        self.delivery.pending().filter_map(Signal::from_named_raw).collect()
+    }
+}
+
+/// `SIGKILL`, or `signal 42` for one without a name.
+pub(super) fn name(signal: i32) -> String {
+    signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
+}
+
+/// The set of ignored signals in a `/proc/PID/status`: bit 0 is signal 1.
+fn ignored(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_have_names() {
+        assert_eq!(name(9), "SIGKILL");
+        assert_eq!(name(64), "signal 64");
+    }
+
+    #[test]
+    fn what_is_ignored_is_known() {
+        // A Rust program ignores SIGPIPE.
+        assert_eq!(ignored("SigBlk:\t0000000000000001\nSigIgn:\t0000000000001001\n"), 0x1001);
+        assert_eq!(ignored(""), 0);
+    }
+}

@@ -1,0 +1,200 @@
+//! How these commands fail.
+
+use std::{error, fmt, io, path::PathBuf, time::Duration};
+
+use pontoon::{
+    job::EnvError,
+    signal::SystemError,
+    smc::{MapError, Released},
+    world::{Death, WorldError},
+};
+
+use super::place::Place;
+use crate::{BAD_INPUT, FAILED, counted::counted, from::from};
+
+/// How these commands fail.
+#[derive(Debug)]
+pub(crate) enum ToolError {
+    /// There is no token.
+    NoToken,
+    /// The token is none, or a place is none for a job.
+    Env(EnvError),
+    /// Somebody else listens there.
+    InUse(Place),
+    /// Nobody listens there.
+    NoServer { place: Place, waited: Duration, last: Option<SystemError> },
+    /// The server has another client.
+    Busy { place: Place, waited: Duration },
+    /// The two did not come together.
+    World(WorldError),
+    /// There is no window.
+    Map(MapError),
+    /// There is no stack for faults.
+    Stack(SystemError),
+    /// The pool is too small for what comes at once.
+    Pool { pages: usize, class: String, least: usize },
+    /// Signals cannot be heeded.
+    Signals(io::Error),
+    /// There is no memory to serve.
+    Nothing,
+    /// The memory has no such bytes.
+    Outside { at: usize, bytes: Option<usize>, all: usize },
+    /// More is to be stored than there is room for.
+    NoRoom { at: usize, all: usize },
+    /// A file cannot be used.
+    File { path: PathBuf, verb: &'static str, error: io::Error },
+    /// What was read cannot be written.
+    Output(io::Error),
+    /// The memory was not written to its file.
+    Save { path: PathBuf, error: io::Error },
+    /// The memory is no longer to be had.
+    Lost(Loss),
+    /// The same, while it was read.
+    Cut { loss: Loss, wrote: u64 },
+    /// The same, while it was changed.
+    Torn { loss: Loss, sent: Released },
+}
+
+/// Why the memory is no longer to be had.
+#[derive(Debug)]
+pub(crate) struct Loss {
+    pub(super) death: Option<Death>,
+    pub(super) error: Box<dyn error::Error>,
+    /// Pages that got the pattern.
+    pub(super) pattern: u64,
+}
+
+impl ToolError {
+    pub(crate) fn status(&self) -> u8 {
+        match self {
+            Self::World(error) if !error.is_bad_input() => FAILED,
+            Self::Signals(_) | Self::Stack(_) | Self::Save { .. } | Self::Output(_) => FAILED,
+            Self::Lost(_) | Self::Cut { .. } | Self::Torn { .. } => FAILED,
+            _ => BAD_INPUT,
+        }
+    }
+}
+
+impl fmt::Display for ToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoToken => f.write_str(
+                "neither PONTOON_TOKEN nor PONTOON_TOKEN_FILE is set, and without a token anybody could \
+                 read and change the memory: give server and clients the same, such as \
+                 `export PONTOON_TOKEN=$(openssl rand -hex 32)`",
+            ),
+            Self::Env(error) => error.fmt(f),
+            Self::InUse(place) => write!(
+                f,
+                "somebody else listens on {place}: choose another port, or end what uses it"
+            ),
+            Self::NoServer { place, waited, last } => {
+                write!(f, "nobody serves memory at {place}, waited {waited:.1?}: ")?;
+                match last {
+                    Some(error) => write!(f, "{error}")?,
+                    None => f.write_str("no answer")?,
+                }
+                write!(f, "; start `pontoon smc serve --listen {place}` there, or raise --join-bound")
+            }
+            Self::Busy { place, waited } => write!(
+                f,
+                "the server at {place} has another client, waited {waited:.1?} for it to be done: \
+                 raise --join-bound"
+            ),
+            Self::World(error) => error.fmt(f),
+            Self::Map(error) => error.fmt(f),
+            Self::Stack(error) => write!(f, "there is no stack to serve faults on: {error}"),
+            Self::Pool { pages, class, least } => write!(
+                f,
+                "a pool of {pages} pages is too small for --class {class}, which takes {least}: raise \
+                 --pool"
+            ),
+            Self::Signals(error) => write!(f, "signals cannot be heeded: {error}"),
+            Self::Nothing => f.write_str("there is nothing to serve: it has no bytes"),
+            Self::Outside { at, bytes: Some(bytes), all } => {
+                write!(f, "there are no {bytes} bytes from byte {at} on in a memory of {all}")
+            }
+            Self::Outside { at, bytes: None, all } => {
+                write!(f, "there is no byte {at} in a memory of {all}")
+            }
+            Self::NoRoom { at, all } => write!(
+                f,
+                "there is more to store than fits from byte {at} on into a memory of {all}; nothing \
+                 was stored"
+            ),
+            Self::File { path, verb, error } => {
+                write!(f, "cannot {verb} {}: {error}", path.display())
+            }
+            Self::Output(error) => write!(f, "cannot write what was read: {error}"),
+            Self::Save { path, error } => {
+                write!(f, "what clients changed was not saved to {}: {error}", path.display())
+            }
+            Self::Lost(loss) => loss.fmt(f),
+            Self::Cut { loss, wrote } => {
+                write!(f, "{loss}; {wrote} bytes were written, all of them the server's")
+            }
+            Self::Torn { loss, sent } => write!(
+                f,
+                "{loss}; {} of {} were sent before that",
+                counted(sent.bytes, "byte"),
+                counted(sent.pages, "page")
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.death {
+            Some(death) => write!(f, "{death}; the memory is its")?,
+            None => self.error.fmt(f)?,
+        }
+        let are = if self.pattern == 1 { "is" } else { "are" };
+        write!(f, ", and {} {are} the pattern", counted(self.pattern, "page"))
+    }
+}
+
+impl error::Error for ToolError {}
+
+from! {
+    ToolError:
+    WorldError => World,
+    MapError => Map,
+    Loss => Lost,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pontoon::smc::{Feature, Features, OpenError};
+
+    #[test]
+    fn a_kernel_that_lacks_something_is_bad_input_and_says_what_to_do() {
+        for feature in [Feature::Missing, Feature::SigBus] {
+            let features = Features::probe().without(feature);
+            assert!(!features.has(feature));
+            let error = MapError::Reserve(pontoon::smc::ReserveError::Lacks(feature));
+            let error = ToolError::from(error);
+            assert_eq!(error.status(), BAD_INPUT);
+            let text = error.to_string();
+            assert!(text.contains(feature.since()) && text.contains(feature.instead()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_lost_is_counted() {
+        let loss =
+            |pattern| Loss { death: None, error: Box::new(io::Error::other("gone")), pattern };
+        let cut = ToolError::Cut { loss: loss(1), wrote: 8192 };
+        assert_eq!(cut.status(), FAILED);
+        let text =
+            "gone, and 1 page is the pattern; 8192 bytes were written, all of them the server's";
+        assert_eq!(cut.to_string(), text);
+        let torn = ToolError::Torn { loss: loss(0), sent: Released::default() };
+        assert!(torn.to_string().contains("0 pages are the pattern; 0 bytes of 0 pages"), "{torn}");
+        assert_eq!(
+            ToolError::from(MapError::Open(OpenError::Pages { asked: 3 })).status(),
+            BAD_INPUT
+        );
+    }
+}

@@ -1,0 +1,69 @@
+//! Sizes as options: a number, and perhaps a unit.
+
+use std::{error, fmt};
+
+use pontoon::hal::paging::PAGE;
+
+/// Not a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NoSize;
+
+impl fmt::Display for NoSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected a number, perhaps with one of the units K, M, G, T, such as 64M")
+    }
+}
+
+impl error::Error for NoSize {}
+
+/// So many bytes; `64M` are 64 MiB.
+pub(super) fn bytes(text: &str) -> Result<usize, NoSize> {
+    let (number, unit) = parts(text)?;
+    number.checked_mul(unit.unwrap_or(1)).ok_or(NoSize)
+}
+
+/// So many pages: as a number of them, or as bytes with a unit.
+pub(super) fn pages(text: &str) -> Result<usize, NoSize> {
+    match parts(text)? {
+        (pages, None) => Ok(pages),
+        (number, Some(unit)) => Ok(number.checked_mul(unit).ok_or(NoSize)? / PAGE),
+    }
+}
+
+fn parts(text: &str) -> Result<(usize, Option<usize>), NoSize> {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let number = text[..text.len() - unit.len()].parse().map_err(|_| NoSize)?;
+    let shift = match unit.strip_suffix("iB").unwrap_or(unit) {
+        "" if unit.is_empty() => return Ok((number, None)),
+        "K" | "k" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err(NoSize),
+    };
+    Ok((number, Some(1 << shift)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_powers_of_1024() {
+        let cases = [("0", 0), ("7", 7), ("4K", 4096), ("64MiB", 64 << 20), ("3G", 3 << 30)];
+        for (text, size) in cases {
+            assert_eq!(bytes(text), Ok(size), "{text}");
+        }
+        assert_eq!((pages("64"), pages("64K"), pages("1M")), (Ok(64), Ok(16), Ok(256)));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in
+            ["", "K", "-1", "+1", "1.5M", "1 M", "1B", "iB", "1iB", "99999999999999T", "0x10"]
+        {
+            assert_eq!(bytes(text), Err(NoSize), "{text:?}");
+            assert_eq!(pages(text), Err(NoSize), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! `pontoon smc`: what is stored by one process is read by another, and whoever dies, nobody waits for ever or takes
+//! the pattern for data.
+
+mod common;
+
+use std::{
+    env, fs,
+    io::{Read, Write},
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+use common::{Ended, Place, Process, TOKEN, pontoon};
+use pontoon::{hal::conformance::part, ucx::Library};
+use rustix::process::Signal;
+
+const PAGE: usize = 4096;
+
+/// Where a server of a test is, and a folder for its files that goes with this value.
+struct Bench {
+    place: Place,
+    folder: PathBuf,
+}
+
+impl Bench {
+    fn new(name: &str) -> Self {
+        let folder = env::temp_dir().join(format!("pontoon-smc-{name}-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        Self { place: Place::new(), folder }
+    }
+
+    fn at(&self) -> String {
+        format!("{}:{}", self.place.host, self.place.port)
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.folder.join(name);
+        fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn command(&self, what: &str, arguments: &[&str]) -> Command {
+        let mut command = pontoon(&["smc", what]);
+        let side = if what == "serve" { "--listen" } else { "--connect" };
+        command.args([side, &self.at()]).env("PONTOON_TOKEN", TOKEN).args(arguments);
+        command
+    }
+
+    fn serve(&self, arguments: &[&str]) -> Process {
+        Process::start(&mut self.command("serve", arguments))
+    }
+
+    /// Runs a client to its end, which waits for the server as long as it takes.
+    fn client(&self, what: &str, arguments: &[&str]) -> Ended {
+        let mut command = self.command(what, arguments);
+        command.args(["--join-bound", "60s", "--deadline", "20s"]);
+        Process::start(&mut command).end(what)
+    }
+
+    /// A client that has read something, and waits for somebody to take what else it reads.
+    fn reader(&self, arguments: &[&str]) -> Child {
+        let mut command = self.command("cat", arguments);
+        command.args(["--join-bound", "60s", "--deadline", "20s"]).stdin(Stdio::null());
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+        let mut first = [0];
+        child.stdout.as_mut().expect("piped").read_exact(&mut first).expect("a byte");
+        child
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn ended_well(ended: &Ended) -> &str {
+    assert!(ended.status.success(), "{ended:?}");
+    &ended.out
+}
+
+fn some_bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+#[test]
+fn what_is_stored_is_read_and_saved_over_shm() {
+    round("shm");
+}
+
+#[test]
+fn what_is_stored_is_read_and_saved_over_ucx() {
+    let Some(_) = part::needed("ucx", Library::open()) else { return };
+    round("ucx");
+}
+
+fn over<'a>(transport: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
+    [&["--transport", transport], arguments].concat()
+}
+
+fn round(name: &str) {
+    let bench = Bench::new(name);
+    let mut all = some_bytes(40 * PAGE + 77);
+    let file = bench.file("memory", &all);
+    let server = bench.serve(&over(name, &["--file", &file, "--save", "--clients", "5"]));
+
+    // Across pages, and over the end of a word on both sides.
+    let (at, new) = (PAGE + 3, vec![0xee; 9 * PAGE + 2]);
+    let source = bench.file("new", &new);
+    let filled = bench.client("fill", &over(name, &["--at", "4099", "--file", &source]));
+    let changed = (at..at + new.len()).filter(|&at| all[at] != 0xee).count();
+    let line = format!("stored {} bytes: {changed} bytes changed in 10 pages", new.len());
+    assert!(ended_well(&filled).contains(&line), "{filled:?}");
+    all[at..at + new.len()].fill(0xee);
+
+    let filled =
+        bench.client("fill", &over(name, &["--at", "0", "--byte", "0x00", "--bytes", "8K"]));
+    assert!(ended_well(&filled).contains("in 2 pages"), "{filled:?}");
+    all[..2 * PAGE].fill(0);
+
+    // What is more than the pool has comes through it.
+    let copy = bench.folder.join("copy");
+    let to = copy.to_str().unwrap();
+    let threads = ["-o", to, "--pool", "64", "--class", "64K", "--faults", "threads=2"];
+    ended_well(&bench.client("cat", &over(name, &threads)));
+    assert!(fs::read(&copy).unwrap() == all);
+    ended_well(&bench.client("cat", &over(name, &["-o", to, "--at", "8190", "--bytes", "5"])));
+    assert_eq!(fs::read(&copy).unwrap(), all[8190..8195]);
+
+    let stat = bench.client("stat", &over(name, &[]));
+    for part in [
+        name,
+        "163917 bytes, 41 pages",
+        "faults        served ",
+        "faults served in the thread that made them",
+        "fetched       41",
+    ] {
+        assert!(ended_well(&stat).contains(part), "{part}: {stat:?}");
+    }
+
+    let server = server.end("the server");
+    let lines: Vec<_> = ended_well(&server).lines().filter(|line| !line.contains("UCX")).collect();
+    assert_eq!((lines.len(), server.err.as_str()), (7, ""), "{server:?}");
+    assert!(lines[0].contains(&format!("serving 160 KiB (163917 bytes) at {}", bench.at())));
+    for (line, changed) in lines[1..].iter().zip(["10 pages", "2 pages", "0 pages", "0 pages"]) {
+        assert!(line.contains(&format!("over {name}: changed {changed} of 41 and was done")));
+    }
+    assert!(lines[6].contains("saved 163917 bytes"), "{lines:?}");
+    assert!(fs::read(&file).unwrap() == all);
+}
+
+#[test]
+fn a_client_that_is_killed_ends_its_own_world_only() {
+    let bench = Bench::new("killed");
+    let mut server = bench.serve(&["--bytes", "8M"]);
+    let mut reader = bench.reader(&[]);
+
+    // Meanwhile the server is busy, and says so.
+    let refused = bench.command("cat", &["--join-bound", "1s"]).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("has another client, waited ") && said.lines().count() == 1, "{said}");
+
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    let filled = fed(bench.command("fill", &["--at", "1M", "--join-bound", "60s"]), b"still here");
+    assert!(ended_well(&filled).starts_with("stored 10 bytes: 10 bytes changed in 1 page, "));
+    let read = bench.client("cat", &["--at", "1M", "--bytes", "10"]);
+    assert_eq!(ended_well(&read), "still here");
+
+    assert!(server.signal(Signal::TERM), "the server was there");
+    let server = server.end("the server");
+    let lines: Vec<_> = ended_well(&server).lines().collect();
+    assert_eq!((lines.len(), server.err.as_str()), (4, ""), "{server:?}");
+    assert!(lines[1].contains("did not end well: rank 1 is dead"), "{lines:?}");
+}
+
+/// A process that is given its standard input, to its end.
+fn fed(mut command: Command, input: &[u8]) -> Ended {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    child.stdin.take().expect("piped").write_all(input).expect("read");
+    ended(child)
+}
+
+fn ended(child: Child) -> Ended {
+    let output = child.wait_with_output().expect("a child");
+    let [out, err] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
+    Ended { status: output.status, out, err }
+}
+
+#[test]
+fn who_reads_while_the_server_dies_takes_no_pattern_for_data_over_shm() {
+    died("shm");
+}
+
+#[test]
+fn who_reads_while_the_server_dies_takes_no_pattern_for_data_over_ucx() {
+    let Some(_) = part::needed("ucx", Library::open()) else { return };
+    died("ucx");
+}
+
+fn died(transport: &str) {
+    let bench = Bench::new(&format!("died-{transport}"));
+    let file = bench.file("memory", &vec![b'z'; 16 << 20]);
+    let mut server = bench.serve(&["--file", &file, "--transport", transport]);
+    let reader = bench.reader(&["--transport", transport]);
+    assert!(server.signal(Signal::KILL), "the server was there");
+    server.end("the server");
+    let reader = ended(reader);
+    assert_eq!(reader.status.code(), Some(1), "{}", reader.err);
+    let other = reader.out.bytes().find(|&byte| byte != b'z');
+    assert!(other.is_none(), "{other:?} among {} bytes", reader.out.len());
+    let error = reader.err.lines().find(|line| line.starts_with("error: ")).expect("an error");
+    assert!(error.starts_with("error: rank 0 is dead: "), "{error}");
+    assert!(error.contains("the pattern"), "{error}");
+}
+
+#[test]
+fn who_stores_while_the_server_ends_is_told_that_it_did_not_take_it() {
+    let bench = Bench::new("ended");
+    let mut server = bench.serve(&["--bytes", "1M"]);
+    let mut command = bench.command("fill", &["--join-bound", "60s"]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    // It takes its input once it is connected, and more than a pipe holds.
+    let mut input = child.stdin.take().expect("piped");
+    input.write_all(&vec![7; 512 << 10]).expect("read");
+    assert!(server.signal(Signal::INT), "the server was there");
+    let server = server.end("the server");
+    assert!(ended_well(&server).contains("changed 0 pages of 256 and was cut off"), "{server:?}");
+    drop(input);
+    let child = ended(child);
+    assert_eq!((child.status.code(), child.out.as_str()), (Some(1), ""), "{child:?}");
+    assert!(child.error().contains("rank 0 is dead"), "{child:?}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_one_line() {
+    let bench = Bench::new("bad");
+    let (small, empty) = (bench.file("small", b"x"), bench.file("empty", b""));
+    let large = bench.file("large", &[1; 2 * PAGE]);
+    let folder = bench.folder.to_str().unwrap();
+    let refused = |what: &str, arguments: &[&str], part: &str| {
+        let ended = Process::start(&mut bench.command(what, arguments)).end(what);
+        let line = ended.refusal();
+        assert!(line.contains(part), "{what} {arguments:?} without {part:?}: {line}");
+    };
+    let at = bench.at();
+    for (what, arguments, part) in [
+        ("cat", &["--join-bound", "150ms"][..], &*format!("nobody serves memory at {at}, waited ")),
+        ("cat", &["--pool", "63"], "a pool of 63 pages; it has 64"),
+        ("cat", &["--pool", "2M", "--class", "2M"], "512 pages is too small for --class 2M"),
+        ("cat", &["--at", "1.5M"], "units K, M, G, T"),
+        ("cat", &["--class", "8K"], "4K, 64K or 2M"),
+        ("cat", &["--faults", "threads=0"], "threads=1 to 64"),
+        ("cat", &["--transport", "tcp"], "auto, shm or ucx"),
+        ("fill", &["--file", "/nowhere"], "cannot read /nowhere"),
+        ("fill", &["--byte", "256"], "0 to 255"),
+        ("fill", &["--byte", "1", "--file", &small], "cannot be used with"),
+        ("fill", &["--bytes", "1"], "--byte <BYTE>"),
+        ("serve", &["--file", "/nowhere"], "cannot read /nowhere"),
+        ("serve", &["--file", folder], "no regular file"),
+        ("serve", &["--file", &empty], "nothing to serve"),
+        ("serve", &["--bytes", "0"], "nothing to serve"),
+        ("serve", &["--save"], "--file"),
+        ("serve", &["--clients", "0"], "0 is not in"),
+    ] {
+        refused(what, arguments, part);
+    }
+    for place in ["127.0.0.1", "127.0.0.1:0", ":1"] {
+        let ended = Process::start(&mut pontoon(&["smc", "cat", "--connect", place])).end(place);
+        assert!(ended.refusal().contains("an address and a port"), "{place}");
+    }
+    for what in ["serve", "cat"] {
+        let mut command = bench.command(what, &[]);
+        let ended = Process::start(command.env_remove("PONTOON_TOKEN")).end(what);
+        assert!(ended.refusal().contains("PONTOON_TOKEN"), "{what}");
+    }
+    {
+        let place = (&*bench.place.host, bench.place.port);
+        let _taken = TcpListener::bind(place).expect("free");
+        refused("serve", &[], "somebody else listens");
+    }
+
+    // Those that take a server to be found out.
+    let mut server = bench.serve(&["--file", &small]);
+    for (what, arguments, part) in [
+        ("cat", &["--at", "2"][..], "no byte 2 in a memory of 1"),
+        ("cat", &["--at", "1", "--bytes", "1"], "no 1 bytes from byte 1 on in a memory of 1"),
+        ("cat", &["--at", "1", "--bytes", "16777215T"], "bytes from byte 1 on"),
+        ("cat", &["--output", folder], "cannot write"),
+        ("fill", &["--file", &large], "more to store than fits"),
+        ("fill", &["--byte", "7", "--bytes", "2"], "no 2 bytes from byte 0 on"),
+        ("cat", &["--transport", "shm"], "rank 1 has transport shm and rank 0 transport auto"),
+    ] {
+        let arguments = [arguments, &["--join-bound", "60s"]].concat();
+        refused(what, &arguments, part);
+    }
+    assert_eq!(ended_well(&bench.client("cat", &[])), "x");
+    assert!(server.signal(Signal::INT), "the server was there");
+    let server = server.end("the server");
+    assert!(ended_well(&server).contains("and gave up"), "{server:?}");
+    assert!(server.err.contains("warning: a client was not served: rank 1 has transport shm"));
+}

@@ -1,0 +1,120 @@
+//! Windows on memory of other ranks of a world, over each link, each rank in a thread of its own.
+
+mod common;
+
+use pontoon::signal::shim::Ordering::Relaxed;
+
+use common::{bound, ranks, room};
+use pontoon::{
+    Rank, World,
+    hal::conformance::part,
+    smc::{Extent, Faults, Mapped, Pool, Settings, on_this_thread},
+    ucx::Library,
+    world::{Options, Transport, WorldError},
+};
+
+const PAGE: usize = 4096;
+const BYTES: usize = 64 * PAGE;
+
+#[test]
+fn ranks_share_memory_over_shm() {
+    shared("smc-shm", room(), Faults::InThread);
+    shared("smc-served", room(), Faults::Threads(2));
+}
+
+#[test]
+fn ranks_share_memory_over_ucx() {
+    let Some(_) = part::needed("ucx", Library::open()) else { return };
+    shared("smc-ucx", room().with_transport(Transport::Ucx), Faults::Auto);
+}
+
+/// Rank 0 has memory; two others write words of their own in all pages, and in the end all find all.
+fn shared(name: &str, options: Options, faults: Faults) {
+    let found = ranks(
+        name,
+        3,
+        |_| options,
+        |world| {
+            let me = world.rank().0 as usize;
+            let sums = if me == 0 { home(&world) } else { client(&world, me, faults) };
+            world.barrier("end", bound()).unwrap();
+            world.leave(bound()).unwrap();
+            sums
+        },
+    );
+    let all: u64 = (0..64).map(|page| page * 1000 + 1 + page * 1000 + 2).sum();
+    assert_eq!(found, [all, all, all]);
+}
+
+fn home(world: &World) -> u64 {
+    let export = world.export("memory", BYTES, bound()).unwrap();
+    assert!(export.write(24, &7_u64.to_ne_bytes()));
+    for stage in ["written", "released", "read", "fresh"] {
+        world.barrier(stage, bound()).unwrap();
+    }
+    let word = |at: usize| {
+        let mut bytes = [0; 8];
+        assert!(export.read(at, &mut bytes));
+        u64::from_ne_bytes(bytes)
+    };
+    (0..64).map(|page| word(page * PAGE + 8) + word(page * PAGE + 16)).sum()
+}
+
+fn client(world: &World, me: usize, faults: Faults) -> u64 {
+    world.barrier("written", bound()).unwrap();
+    let mut settings = Settings::for_pages(128);
+    // A loaded machine is no dead home.
+    settings.deadline = std::time::Duration::from_secs(20);
+    let pool = Pool::new(settings).unwrap();
+    let home = world.home(&pool, Rank(0), "memory", bound()).unwrap();
+    let extent = Extent::new(0..BYTES, home, 0);
+    let window = Mapped::open(&pool, vec![extent], faults).unwrap();
+    let _stack = on_this_thread().unwrap();
+    let word = |at: usize| window.word(at).unwrap();
+    assert_eq!(word(24).load(Relaxed), 7);
+    for page in 0..64 {
+        word(page * PAGE + 8 * me).store((page * 1000 + me) as u64, Relaxed);
+    }
+    window.release(0..BYTES, bound()).unwrap();
+    world.barrier("released", bound()).unwrap();
+    window.acquire(0..BYTES, bound()).unwrap();
+    let sum = (0..64)
+        .map(|page| word(page * PAGE + 8).load(Relaxed) + word(page * PAGE + 16).load(Relaxed))
+        .sum();
+    let cell = window.cell(BYTES - 8).unwrap();
+    cell.fetch_add(1, bound()).unwrap();
+    world.barrier("read", bound()).unwrap();
+    assert_eq!(cell.load_fresh(bound()), Ok(2));
+    world.barrier("fresh", bound()).unwrap();
+    assert_eq!(pool.registrations(), 1);
+    sum
+}
+
+#[test]
+fn what_is_no_export_is_refused() {
+    let errors = ranks(
+        "smc-none",
+        2,
+        |_| room().with_heap(1 << 20),
+        |world| {
+            let error = if world.rank() == Rank(0) {
+                let block = world.segment().allocate(5000).unwrap();
+                let _shared = world.share("block", &block, bound()).unwrap();
+                let error = world.export("more", 1 << 30, bound()).map(drop).unwrap_err();
+                world.barrier("end", bound()).unwrap();
+                error
+            } else {
+                let pool = Pool::new(Settings::for_pages(64)).unwrap();
+                let error = world.home(&pool, Rank(0), "block", bound()).map(drop).unwrap_err();
+                world.barrier("end", bound()).unwrap();
+                error
+            };
+            world.leave(bound()).unwrap();
+            error
+        },
+    );
+    let [WorldError::Heap(_), WorldError::NotExported { peer: Rank(0), .. }] = &errors[..] else {
+        panic!("{errors:?}")
+    };
+    assert!(errors.iter().all(|error| !error.to_string().contains('\n')));
+}
