@@ -23,7 +23,7 @@ use crate::{engine::Engine, patience::sleep_on};
 const AWAY: Duration = Duration::from_millis(1);
 /// No more polls than these since its last look are those of one who sleeps between them, and whom the thread
 /// disturbs by nothing: to stay away for him would be one wake more for each look.
-const FEW: u32 = 8;
+const FEW: u64 = 8;
 /// The longest sleep: UCX's event has been known not to come (rapidsai/ucxx#15), and 20 wakes a
 /// second cost nothing.
 const NAP: Duration = Duration::from_millis(50);
