@@ -7,11 +7,11 @@ use std::{
 
 use pontoon_hal::link::{Link, LinkCapabilities, Registered, Remote, RemoteSignal};
 use pontoon_signal::{
-    Rank,
+    Ending, Rank,
     shim::{spin_loop, yield_now},
 };
 
-use crate::{CommError, chooser::Chooser, lane::Lane};
+use crate::{CommError, chooser::Chooser, error::reason, lane::Lane};
 
 /// How often a kernel looks back to back whether another has let go of a signal: some microseconds.
 const LOOKS: u32 = 1_000;
@@ -23,6 +23,8 @@ pub(crate) struct Channel {
     pub(crate) link: Arc<dyn Link>,
     pub(crate) capabilities: LinkCapabilities,
     pub(crate) lanes: Box<[Arc<Lane>]>,
+    /// Those of channels that this one replaced which had something to do yet.
+    pub(crate) elders: Box<[Arc<Lane>]>,
     pub(crate) chooser: Chooser,
 }
 
@@ -31,9 +33,19 @@ impl Channel {
         link: Arc<dyn Link>,
         peer: Rank,
         lanes: Box<[Arc<Lane>]>,
+        replaced: Option<&Self>,
     ) -> Result<Self, CommError> {
         let capabilities = link.capabilities(peer)?;
-        Ok(Self { peer, link, capabilities, lanes, chooser: Chooser::default() })
+        let elders = replaced.into_iter().flat_map(|old| old.lanes.iter().chain(&old.elders));
+        let elders = elders.filter(|lane| !lane.is_over()).cloned().collect();
+        Ok(Self { peer, link, capabilities, lanes, elders, chooser: Chooser::default() })
+    }
+
+    /// Whether a ring of it ended by a fault that was not the peer's, so that new ports need another.
+    pub(crate) fn is_broken(&self) -> bool {
+        let own =
+            |ending| matches!(ending, Ending::Aborted { reason, .. } if reason::is_a_tasks(reason));
+        self.lanes.iter().any(|lane| lane.ending().is_some_and(own))
     }
 
     /// Whether it is the channel to `peer` over `link`.

@@ -18,7 +18,15 @@ use crate::{
 #[derive(Debug)]
 pub struct Comm {
     proxy: Proxy,
-    channels: Mutex<Vec<Arc<Channel>>>,
+    channels: Mutex<Channels>,
+}
+
+#[derive(Debug, Default)]
+struct Channels {
+    /// Of those to the same peer, the last one is for new ports.
+    all: Vec<Arc<Channel>>,
+    /// What was done by those that are gone.
+    past: CommReport,
 }
 
 /// What a [`Comm`] has done so far, over all its rings.
@@ -47,6 +55,50 @@ pub struct CommReport {
     pub wakes: u64,
 }
 
+impl CommReport {
+    fn add(&mut self, past: &Self) {
+        self.tasks += past.tasks;
+        self.bytes += past.bytes;
+        self.deepest = self.deepest.max(past.deepest);
+    }
+
+    fn add_rings(&mut self, channel: &Channel) {
+        for lane in &channel.lanes {
+            let (counts, positions) = (&lane.counts, lane.ring().map(Ring::positions));
+            let queued = positions.map_or(0, |(head, tail)| head.ahead_of(tail));
+            // What is in a ring that has ended is in use no more.
+            let queued = if lane.is_over() { 0 } else { u64::try_from(queued).unwrap_or(0) };
+            let (tasks, bytes) = (counts.tasks.load(Relaxed), counts.bytes.load(Relaxed));
+            self.add(&Self {
+                tasks,
+                bytes,
+                deepest: counts.deepest.load(Relaxed),
+                ..Self::default()
+            });
+            self.rings += 1;
+            self.queued += queued;
+        }
+    }
+}
+
+impl Channels {
+    /// Lets go of those that have ended and that no port has any more.
+    fn forget(&mut self) {
+        let Self { all, past } = self;
+        all.retain(|channel| {
+            let is_over = channel.is_broken() && channel.lanes.iter().all(|lane| lane.is_over());
+            // Nobody but this lock's holder can make another handle of the last one.
+            let is_gone = is_over && Arc::strong_count(channel) == 1;
+            if is_gone {
+                let mut gone = CommReport::default();
+                gone.add_rings(channel);
+                past.add(&gone);
+            }
+            !is_gone
+        });
+    }
+}
+
 impl Comm {
     /// Starts the proxy of rank `own`.
     ///
@@ -58,7 +110,8 @@ impl Comm {
         Ok(Self { proxy: Proxy::start(own, settings)?, channels: Mutex::default() })
     }
 
-    /// The way from `source` to `target`, and to `signal`, which is the same peer's, over `link`.
+    /// The way from `source` to `target`, and to `signal`, which is the same peer's, over `link`. Where a ring to that
+    /// peer has ended because a task was refused or given up, it goes by a new one.
     ///
     /// # Errors
     ///
@@ -73,12 +126,10 @@ impl Comm {
         link: &Arc<dyn Link>,
         source: Registered,
         target: Remote,
-        signal: Option<RemoteSignal>,
+        mut signal: Option<RemoteSignal>,
     ) -> Result<Port, CommError> {
         let peer = target.peer();
-        if signal.as_ref().is_some_and(|signal| signal.peer() != peer) {
-            return Err(CommError::Foreign("the signal"));
-        }
+        link.owns(&source, &target, signal.as_mut())?;
         let channel = self.channel(link, peer)?;
         let route = Arc::new(Route::new(source, target, signal));
         Port::new(channel, Arc::clone(&self.proxy.shared), route)
@@ -86,18 +137,21 @@ impl Comm {
 
     fn channel(&self, link: &Arc<dyn Link>, peer: Rank) -> Result<Arc<Channel>, CommError> {
         let mut channels = locked(&self.channels);
-        if let Some(channel) = channels.iter().find(|channel| channel.is(link, peer)) {
+        let found = channels.all.iter().rev().find(|channel| channel.is(link, peer));
+        if let Some(channel) = found.filter(|channel| !channel.is_broken()) {
             return Ok(Arc::clone(channel));
         }
+        let replaced = found.map(Arc::as_ref);
         let settings = &self.proxy.shared.settings;
         let opened: Result<Vec<_>, _> = (0..settings.rings).map(|_| Lane::open(settings)).collect();
         let (lanes, ends): (Vec<_>, Vec<_>) = opened?.into_iter().unzip();
-        let channel = Arc::new(Channel::new(Arc::clone(link), peer, lanes.into())?);
+        let channel = Arc::new(Channel::new(Arc::clone(link), peer, lanes.into(), replaced)?);
         let hauls = ends.into_iter().enumerate().map(|(at, ends)| {
             Haul::new(Arc::clone(&channel), Arc::clone(&channel.lanes[at]), ends)
         });
         self.proxy.shared.add(hauls.collect::<Result<_, _>>()?)?;
-        channels.push(Arc::clone(&channel));
+        channels.forget();
+        channels.all.push(Arc::clone(&channel));
         Ok(channel)
     }
 
@@ -117,15 +171,9 @@ impl Comm {
             wakes: self.proxy.shared.wakes(),
             ..CommReport::default()
         };
-        for lane in locked(&self.channels).iter().flat_map(|channel| &channel.lanes) {
-            let counts = &lane.counts;
-            let Some((head, tail)) = lane.ring().map(Ring::positions) else { continue };
-            report.rings += 1;
-            report.tasks += counts.tasks.load(Relaxed);
-            report.bytes += counts.bytes.load(Relaxed);
-            report.deepest = report.deepest.max(counts.deepest.load(Relaxed));
-            report.queued += u64::try_from(head.ahead_of(tail)).unwrap_or(0);
-        }
+        let channels = locked(&self.channels);
+        report.add(&channels.past);
+        channels.all.iter().for_each(|channel| report.add_rings(channel));
         report
     }
 

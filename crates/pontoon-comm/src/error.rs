@@ -94,7 +94,7 @@ pub enum SendError {
         /// The region's size in bytes.
         bytes: usize,
     },
-    /// A word has to be at a multiple of eight.
+    /// A word has to be at an address that is a multiple of eight.
     Misaligned {
         /// The offset asked for.
         offset: usize,
@@ -203,6 +203,11 @@ pub(crate) mod reason {
     /// The last handle of a trigger was dropped.
     pub(crate) const DISARMED: Reason = Reason::small(0x205);
 
+    /// Whether it says that a task was at fault, or who waited for it.
+    pub(crate) fn is_a_tasks(reason: Reason) -> bool {
+        matches!(reason, TASK | ABANDONED)
+    }
+
     pub(crate) fn meaning(reason: Reason) -> Option<&'static str> {
         match reason {
             PROXY => Some("the proxy's thread is gone"),
@@ -232,16 +237,6 @@ impl SendError {
             _ => false,
         }
     }
-
-    /// The failure of a wait for tasks to be done.
-    pub(crate) fn of_wait(error: &WaitError, peer: Rank, waited: Duration) -> Self {
-        let (at, ending) = (error.at(), error.ending());
-        let (done, wanted) = (at.found, at.wanted);
-        match ending {
-            Some(ending) => Self::Ended { peer, ending, done, wanted },
-            None => Self::TimedOut { peer, done, wanted, waited },
-        }
-    }
 }
 
 impl fmt::Display for SendError {
@@ -257,7 +252,7 @@ impl fmt::Display for SendError {
                 asked.start, asked.end
             ),
             Self::Misaligned { offset } => {
-                write!(f, "offset {offset} is no multiple of 8, as that of a word has to be")
+                write!(f, "no word is at offset {offset}: words lie at addresses that are multiples of 8")
             }
             Self::NoSignal => f.write_str(
                 "this port was opened without a signal: open it with one, which Link::attach_signal gives",

@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     sync::{Arc, OnceLock},
+    time::Instant,
 };
 
 use pontoon_hal::link::{LinkError, Order};
@@ -42,7 +43,8 @@ pub(crate) struct Counts {
 /// What kernels and the proxy share.
 ///
 /// Invariant N1: *done* is at or past a task's end only once the link is done with its bytes. It ends
-/// with the ring, and what is not done by then never will be.
+/// only once nothing more is begun and the link is done with all that was; what is not done by then never
+/// will be, and nothing touches its bytes.
 #[derive(Debug)]
 pub(crate) struct Lane {
     /// `None` for that of a trigger.
@@ -52,8 +54,8 @@ pub(crate) struct Lane {
     pub(crate) done: Slot,
     /// What the link said that ended it.
     pub(crate) fault: OnceLock<LinkError>,
-    /// Set once the proxy will begin nothing more of it.
-    left: OnceLock<()>,
+    /// Why nothing more of it is begun, and since when, once that is so.
+    closed: OnceLock<(Ending, Instant)>,
     pub(crate) counts: Counts,
 }
 
@@ -78,8 +80,8 @@ impl Lane {
         let publisher = table.publisher(slot).map_err(failed)?.dated_by_ticks();
         let done = table.slot(slot).map_err(failed)?;
         let (routes, counts) = (Routes::default(), Counts::default());
-        let (fault, left) = (OnceLock::new(), OnceLock::new());
-        Ok((Arc::new(Self { ring, routes, done, fault, left, counts }), publisher))
+        let (fault, closed) = (OnceLock::new(), OnceLock::new());
+        Ok((Arc::new(Self { ring, routes, done, fault, closed, counts }), publisher))
     }
 
     pub(crate) fn ring(&self) -> Option<&Ring> {
@@ -91,17 +93,32 @@ impl Lane {
         self.routes.retire(number, || self.ring().map_or(self.done.value(), Ring::head));
     }
 
-    /// Whether the proxy will begin nothing more of it.
-    pub(crate) fn is_left(&self) -> bool {
-        self.left.get().is_some()
+    /// Why nothing more of it is begun, once that is so.
+    #[inline]
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        self.closed.get().map(|(ending, _)| *ending)
     }
 
-    /// Ends it: nothing more is pushed, and nothing more is done.
-    pub(crate) fn end(&self, ending: Ending) {
+    /// Nothing more is pushed or begun. What is under way is yet to be done. The first ending stays; gives when
+    /// that came.
+    pub(crate) fn close(&self, ending: Ending) -> Instant {
+        let (ending, since) = *self.closed.get_or_init(|| (ending, Instant::now()));
         if let Some(ring) = &self.ring {
             ring.close(ending);
         }
-        self.done.end(ending);
+        since
+    }
+
+    /// Nothing of it is under way any more: who waits is told (N1).
+    pub(crate) fn end(&self, ending: Ending) {
+        self.close(ending);
+        self.done.end(self.ending().unwrap_or(ending));
+        self.routes.close();
+    }
+
+    /// Whether nothing of it is under way any more, nor ever will be.
+    pub(crate) fn is_over(&self) -> bool {
+        self.done.ending().is_some()
     }
 }
 
@@ -139,8 +156,8 @@ pub(crate) struct Haul {
     /// Whether the last turn left tasks that only time helps: the link has no room, their signal is in use, or
     /// they were given up.
     is_held_up: bool,
-    /// How it ended, once it did.
-    ending: Option<Ending>,
+    /// Whether it has ended, and nothing is to be done for it.
+    is_over: bool,
 }
 
 /// What a turn came to.
@@ -152,7 +169,7 @@ pub(crate) enum Turn {
     Waiting,
     /// Nothing was there to do.
     Idle,
-    /// It has ended before its time, and is to be closed.
+    /// It has ended before its time and nothing is under way: it is to be told of.
     Over,
     /// It is a trigger's that is gone, and all is done.
     Spent,
@@ -182,7 +199,7 @@ impl Haul {
             owed: 0,
             is_moved_here,
             is_held_up: false,
-            ending: None,
+            is_over: false,
         })
     }
 
@@ -201,8 +218,8 @@ impl Haul {
 
     /// Takes up to `batch` tasks or [`TURN_BYTES`], and tells of those that are done.
     pub(crate) fn turn(&mut self, batch: u32, heart: &mut Heart) -> Turn {
-        if let Some(ending) = self.lane.done.ending() {
-            return self.leave(ending);
+        if self.lane.ending().is_some() {
+            return self.leave();
         }
         let budget = TURN_BYTES.saturating_sub(self.owed);
         self.owed = self.owed.saturating_sub(TURN_BYTES);
@@ -210,7 +227,8 @@ impl Haul {
         let (mut fault, mut tasks, mut slots, mut bytes) = (None, 0, 0, 0);
         let mut is_held_up = false;
         let take = |end, task: Option<&Task>| {
-            if bytes >= budget || fault.is_some() {
+            // Whoever gives it up may do so in the middle of a batch.
+            if bytes >= budget || fault.is_some() || lane.ending().is_some() {
                 return Taken::No;
             }
             if under_way.len() == UNDER_WAY_MAX {
@@ -262,15 +280,13 @@ impl Haul {
         self.known.forget(&self.lane.routes, self.done.value());
         if let Some(refused) = fault {
             self.fail(refused);
-            return Turn::Over;
+            return self.leave();
         }
         if !self.under_way.is_empty()
             && let Some(ending) = self.link_done.ending()
         {
-            // What was done before the end is told first.
-            self.settle();
-            self.ending = Some(ending);
-            return Turn::Over;
+            self.lane.close(ending);
+            return self.leave();
         }
         let has_to_wait = budget == 0 && self.has_tasks();
         let is_still = self.under_way.is_empty() && !is_held_up;
@@ -278,24 +294,32 @@ impl Haul {
             (true, _) => Turn::Busy,
             (false, false) => Turn::Waiting,
             (false, true) if self.is_spent() => {
-                let ending = Ending::Aborted { reason: reason::DISARMED, by: self.own };
-                self.ending = Some(ending);
-                self.end(ending);
+                self.lane.end(Ending::Aborted { reason: reason::DISARMED, by: self.own });
+                self.is_over = true;
                 Turn::Spent
             }
             (false, true) => Turn::Idle,
         }
     }
 
-    /// A kernel gave it up: nothing more is begun. It is left when nothing is under way either.
-    fn leave(&mut self, ending: Ending) -> Turn {
+    /// Nothing more of it is begun, and it is over once nothing is under way either.
+    fn leave(&mut self) -> Turn {
         self.is_held_up = true;
+        // In this order: what was done before the end is told.
+        let has_ended = self.link_done.ending().is_some();
         self.settle();
-        if !self.under_way.is_empty() && self.link_done.ending().is_none() {
-            return Turn::Waiting;
+        if has_ended || self.under_way.is_empty() { Turn::Over } else { Turn::Waiting }
+    }
+
+    /// The same when no more turns come, for `ending`. Whether it is over.
+    pub(crate) fn close_for(&mut self, ending: Ending, shared: &Shared) -> bool {
+        self.lane.close(ending);
+        self.move_link();
+        let is_over = self.leave() == Turn::Over;
+        if is_over {
+            self.tell(shared);
         }
-        self.ending = Some(ending);
-        Turn::Over
+        is_over
     }
 
     fn is_spent(&self) -> bool {
@@ -304,7 +328,7 @@ impl Haul {
 
     /// Tells of the tasks that the link is done with (N1). Whether there were any.
     fn settle(&mut self) -> bool {
-        if self.under_way.is_empty() {
+        if self.under_way.is_empty() || self.lane.is_over() {
             return false;
         }
         let link_done = self.link_done.acquire();
@@ -331,23 +355,17 @@ impl Haul {
             tracing::warn!(target: "pontoon::comm", peer, %error, "a task was refused");
             let _ = self.lane.fault.set(error);
         }
-        self.ending = Some(ending);
-    }
-
-    pub(crate) fn end(&self, ending: Ending) {
-        self.lane.end(ending);
-        let _ = self.lane.left.set(());
-        self.lane.routes.close();
+        self.lane.close(ending);
     }
 
     /// Whether it has ended, and nothing is to be done for it.
     pub(crate) fn is_over(&self) -> bool {
-        self.ending.is_some()
+        self.is_over
     }
 
     /// Writes down how far it came and the code of its ending, and then tells: who is told finds the record.
-    pub(crate) fn close(&self, shared: &Shared) {
-        let Some(ending) = self.ending else { return };
+    pub(crate) fn tell(&mut self, shared: &Shared) {
+        let Some(ending) = self.lane.ending() else { return };
         let done = self.lane.done.value().get();
         let code = match ending {
             Ending::LinkFailed { code } => u64::from(code.cast_unsigned()),
@@ -356,7 +374,8 @@ impl Haul {
         };
         let asked = self.lane.ring().map_or(done, |ring| ring.head().get());
         shared.record(RecordKind::LINK_FAILED, self.channel.peer, [code, done, asked]);
-        self.end(ending);
+        self.lane.end(ending);
+        self.is_over = true;
     }
 
     /// Moves its link on, if that does not move by itself. Whether there was anything to do.

@@ -9,10 +9,11 @@ use crate::{Mode, SendError, port::Parts};
 /// A call that was made. Until it is done its bytes are borrowed: bytes that are sent cannot be
 /// written, and bytes that are fetched cannot be used at all.
 ///
-/// Dropping it waits until it is done, as long as the patience of the settings, and not once a wait has found that
-/// the proxy stands still. After that its ring is given up: what was not begun is not begun any more, and the ring takes no more tasks. A call without bytes is
-/// not waited for. With `mem::forget` the bytes can be had sooner, and then nobody says what was sent, or when
-/// what is fetched arrives.
+/// Dropping it waits until it is done, as long as the patience of the settings. After that its ring is given up: what
+/// was not begun is not begun any more, the ring takes no more tasks, and what was begun is waited for once more so long. If
+/// the link then still has the bytes, or the proxy stands still, the link's way to that peer is ended, for all of this
+/// rank: there is no other way to have the bytes back. A call without bytes is not waited for. With `mem::forget` the bytes
+/// can be had sooner, and then nobody says what was sent, or when what is fetched arrives.
 ///
 /// ```compile_fail,E0506
 /// # fn kernel(port: &pontoon_comm::Port, bound: pontoon_signal::Bound) -> Result<(), pontoon_comm::SendError> {
@@ -29,8 +30,6 @@ pub struct Ticket<'b> {
     /// When it was made, and of how many bytes, if that is of interest.
     timed: Option<(Nanos, usize)>,
     holds: Holds,
-    /// Whoever waited for it has been told that the proxy stands still.
-    stalled: bool,
     bytes: PhantomData<&'b mut [u8]>,
 }
 
@@ -56,7 +55,7 @@ pub(crate) enum Until {
 
 impl<'b> Ticket<'b> {
     pub(crate) fn of(parts: &'b Parts, until: Until) -> Self {
-        Self { parts, until, timed: None, holds: Holds::Sent, stalled: false, bytes: PhantomData }
+        Self { parts, until, timed: None, holds: Holds::Sent, bytes: PhantomData }
     }
 
     /// The same, of bytes that are fetched.
@@ -105,10 +104,7 @@ impl<'b> Ticket<'b> {
             None => Ok(false),
             // It may have come between the two looks.
             Some(_) if slot.acquire().is_at_or_past(seq) => Ok(true),
-            Some(ending) => {
-                let (peer, done) = (self.parts.peer(), slot.value());
-                Err(SendError::Ended { peer, ending, done, wanted: seq })
-            }
+            Some(ending) => Err(self.parts.ended(self.parts.lane(), ending, slot.value(), seq)),
         }
     }
 
@@ -118,7 +114,8 @@ impl<'b> Ticket<'b> {
     /// # Errors
     ///
     /// [`SendError::TimedOut`]; [`SendError::Stalled`], which comes before if the bound is longer than
-    /// what is called standing still; [`SendError::Ended`] if it will never be done.
+    /// what is called standing still; [`SendError::Ended`] or [`SendError::Link`] if it will never be done. That is
+    /// told once nothing touches its bytes any more, and to whoever asks again.
     ///
     /// # Blocks
     ///
@@ -128,17 +125,12 @@ impl<'b> Ticket<'b> {
         let done = &self.parts.lane().done;
         let is_early = matches!(self.until, Until::Lane(end) if !done.value().is_at_or_past(end));
         let waited = self.parts.wait_until(self.until, bound);
-        match &waited {
-            Ok(()) => {
-                if let (true, Some((started, bytes))) = (is_early, self.timed) {
-                    let took = Os.now().since(started).0;
-                    self.parts.channel.chooser.learn(Mode::Ring, bytes, took);
-                }
-                self.until = Until::Done;
+        if waited.is_ok() {
+            if let (true, Some((started, bytes))) = (is_early, self.timed) {
+                let took = Os.now().since(started).0;
+                self.parts.channel.chooser.learn(Mode::Ring, bytes, took);
             }
-            // Nothing is done any more, so nothing touches the bytes.
-            Err(SendError::Ended { .. }) => self.until = Until::Done,
-            Err(error) => self.stalled = matches!(error, SendError::Stalled { .. }),
+            self.until = Until::Done;
         }
         waited
     }
@@ -164,25 +156,23 @@ impl<'b> Ticket<'b> {
         core::mem::replace(&mut self.until, Until::Done)
     }
 
-    /// Waits for as long as the patience, and then sees to it that nothing more is begun.
+    /// Waits for as long as the patience, and then sees to it that nothing touches the bytes.
     fn settle(&mut self) {
-        if matches!(self.until, Until::Done) || self.holds == Holds::Nothing {
+        let Until::Lane(end) = self.until else { return };
+        if self.holds == Holds::Nothing {
             return;
         }
-        if self.stalled {
-            // It was waited for already, longer than a proxy that lives takes.
-            self.parts.give_up();
-            self.until = Until::Done;
-            return;
+        if self.parts.still_open().is_ok() {
+            let patience = Bound::within(self.parts.proxy.settings.patience);
+            match self.wait(patience) {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::warn!(target: "pontoon::comm", %error, "a ticket was dropped undone")
+                }
+            }
         }
-        let patience = Bound::within(self.parts.proxy.settings.patience);
-        if let Err(error) = self.wait(patience)
-            && !matches!(self.until, Until::Done)
-        {
-            tracing::warn!(target: "pontoon::comm", %error, "a ticket was dropped undone");
-            self.parts.abandon();
-            self.until = Until::Done;
-        }
+        self.parts.abandon(end);
+        self.until = Until::Done;
     }
 }
 

@@ -72,9 +72,9 @@ impl Prepare<'_> {
     /// # Errors
     ///
     /// [`SendError::OutOfRange`], [`SendError::Misaligned`].
-    pub fn atomic_add(mut self, to: usize, n: u64) -> Result<Self, SendError> {
-        self.tasks.push(self.port.prepared_add(to, n)?);
-        Ok(self)
+    pub fn atomic_add(self, to: usize, n: u64) -> Result<Self, SendError> {
+        let port = self.port;
+        self.add(port, port.prepared_add(to, n)?)
     }
 
     /// Adds a signal, which vouches for all before it.

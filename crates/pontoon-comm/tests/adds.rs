@@ -7,7 +7,7 @@ use std::{thread, time::Duration};
 
 use common::{BYTES, Side, open, pair, patient, settings, words};
 use pontoon_comm::{Comm, Mode, Port, SendError, Settings, Strong};
-use pontoon_signal::Seq;
+use pontoon_signal::{Block, Rank, Seq};
 
 const MODES: [Mode; 2] = [Mode::Ring, Mode::Direct];
 
@@ -138,8 +138,8 @@ fn what_is_no_word_is_refused_and_nothing_is_added() {
     for port in ports(&zero, &comm) {
         let into = &mut zero.words(0, 1)[0];
         for (error, part) in [
-            (port.atomic_add(4, 1).map(drop), "offset 4 is no multiple of 8"),
-            (port.atomic_fetch_add(12, 1, into).map(drop), "offset 12 is no multiple of 8"),
+            (port.atomic_add(4, 1).map(drop), "no word is at offset 4"),
+            (port.atomic_fetch_add(12, 1, into).map(drop), "no word is at offset 12"),
             (port.atomic_add(BYTES, 1).map(drop), "1048576..1048584 are not within"),
             (port.atomic_add(BYTES - 4, 1).map(drop), "are not within the region"),
             (port.atomic_add(usize::MAX - 3, 1).map(drop), "are not within the region"),
@@ -148,9 +148,9 @@ fn what_is_no_word_is_refused_and_nothing_is_added() {
                 port.atomic_fetch_add(0, 1, &mut elsewhere).map(drop),
                 "8 bytes are not in the memory",
             ),
-            (port.batch().atomic_add(4, 1), "offset 4 is no multiple of 8"),
+            (port.batch().atomic_add(4, 1), "no word is at offset 4"),
             (port.batch().atomic_add(BYTES, 1), "are not within the region"),
-            (port.prepare().atomic_add(4, 1).map(drop), "offset 4 is no multiple of 8"),
+            (port.prepare().atomic_add(4, 1).map(drop), "no word is at offset 4"),
             (port.prepare().atomic_add(BYTES, 1).map(drop), "are not within the region"),
         ] {
             let error = error.expect_err(part).to_string();
@@ -161,21 +161,28 @@ fn what_is_no_word_is_refused_and_nothing_is_added() {
     assert!(one.landed(0, BYTES / 8).iter().all(|word| *word == 0));
 }
 
-/// Memory that begins off a word has no place for an old value where a word is.
+/// Words are where their addresses say, also in memory and in regions that begin off a word.
 #[test]
-fn an_old_value_goes_to_a_word_of_the_memory() {
+fn words_are_found_by_their_addresses() {
     let ([zero, one], comm) = (pair(), open(0, settings()));
-    let whole = zero.segment.allocate(64).expect("room");
-    let off = whole.part(4..60).expect("within");
-    let source = zero.link.register(&off).expect("registered");
-    let port = comm.port(&zero.link, source, zero.target.clone(), None).expect("a port");
-    let into = &mut words(&whole, 8, 1)[0];
-    for mode in MODES {
+    let [whole, theirs] = [&zero, &one]
+        .map(|side| side.segment.allocate(64).expect("room").part(4..60).expect("within"));
+    let source = zero.link.register(&whole).expect("registered");
+    let far = one.link.register(&theirs).expect("registered");
+    let target = zero.link.attach(Rank(1), far.key().expect("a key")).expect("attached");
+    let port = comm.port(&zero.link, source, target, None).expect("a port");
+    let [here, there] = [&whole, &theirs].map(|block: &Block| block.part(4..12).expect("within"));
+    let (into, there) = (&mut words(&here, 0, 1)[0], &words(&there, 0, 1)[0]);
+    for (round, mode) in (0..).zip(MODES) {
         let port = port.in_mode(mode).expect("mapped");
-        let error = port.atomic_fetch_add(0, 1, into).map(drop).expect_err("off a word");
-        assert_eq!(error, SendError::Misaligned { offset: 4 });
+        for at in [0, 8] {
+            let told =
+                [port.atomic_add(at, 1).map(drop), port.atomic_fetch_add(at, 1, into).map(drop)];
+            assert_eq!(told, [(); 2].map(|()| Err(SendError::Misaligned { offset: at })));
+        }
+        port.atomic_fetch_add(4, 3, into).expect("room").wait(patient()).expect("done");
+        assert_eq!((*into, *there), (3 * round, 3 * round + 3));
     }
-    assert_eq!((one.landed(0, 1)[0], *into), (0, 0));
 }
 
 #[test]

@@ -71,6 +71,7 @@ impl Link for Faulty {
         "faulty"
     }
     delegate_link!(inner: rank, capabilities, peer_state, end_peer, register, attach, attach_signal);
+    delegate_link!(inner: owns);
     fn write(
         &self,
         from: &Registered,

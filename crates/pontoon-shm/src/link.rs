@@ -331,8 +331,24 @@ impl Link for ShmLink {
             self.home.mark.refused.fetch_add(1, Relaxed);
             LinkError::Key { peer, why }
         })?;
-        let bytes = block.bytes();
-        Ok(Remote::new(peer, bytes, Arc::new(Opened { peer: life, block, listed })))
+        let (bytes, first) = (block.bytes(), block.base().addr().get());
+        let opened = Opened { peer: life, block, listed };
+        Ok(Remote::new(peer, bytes, Arc::new(opened)).beginning_at(first))
+    }
+
+    fn owns(
+        &self,
+        from: &Registered,
+        to: &Remote,
+        signal: Option<&mut RemoteSignal>,
+    ) -> Result<(), LinkError> {
+        self.here(from, &(0..0))?;
+        let opened = to.data::<Opened>().filter(|opened| self.is_ours(&opened.peer.mark));
+        let opened = opened.ok_or(LinkError::Foreign("a region"))?;
+        let told = signal.map(|signal| {
+            signal.data::<Signal>().is_some_and(|told| Arc::ptr_eq(&told.peer, &opened.peer))
+        });
+        if told == Some(false) { Err(LinkError::Foreign("a signal")) } else { Ok(()) }
     }
 
     fn attach_signal(&self, peer: Rank, slot: u32) -> Result<RemoteSignal, LinkError> {

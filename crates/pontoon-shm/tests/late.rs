@@ -166,6 +166,15 @@ impl Link for Late {
 
     delegate_link!(inner: register, attach);
 
+    fn owns(
+        &self,
+        from: &Registered,
+        to: &Remote,
+        _: Option<&mut RemoteSignal>,
+    ) -> Result<(), LinkError> {
+        self.inner.owns(from, to, None)
+    }
+
     fn attach_signal(&self, peer: Rank, slot: u32) -> Result<RemoteSignal, LinkError> {
         let signal = self.inner.attach_signal(peer, slot)?;
         let (slot, value) = (signal.slot(), signal.value());

@@ -318,8 +318,8 @@ impl Port {
         n: u64,
         into: &'b mut u64,
     ) -> Result<Ticket<'b>, SendError> {
+        // A word of Rust's lies where a word may lie.
         let at = self.source(bytemuck::bytes_of_mut(into))?.start;
-        is_word(at)?;
         let task = self.prepared_add(to, n)?;
         let Parts { route, channel, .. } = &*self.parts;
         let made = self.made(8, Order::Weak, |choice| match choice.mode {
@@ -424,7 +424,8 @@ impl Port {
     #[inline]
     pub(crate) fn prepared_add(&self, to: usize, n: u64) -> Result<Task, SendError> {
         self.within(to, 8)?;
-        is_word(to)?;
+        let target = &self.parts.route.target;
+        target.check_word(to).map_err(|_| SendError::Misaligned { offset: to })?;
         Ok(Task { bytes: n, ..self.plain(Operation::Add, to) })
     }
 
@@ -597,11 +598,6 @@ impl fmt::Debug for Port {
             None => write!(f, "Port(rank {} over {link}, chosen)", self.peer()),
         }
     }
-}
-
-#[inline]
-fn is_word(offset: usize) -> Result<(), SendError> {
-    if offset.is_multiple_of(8) { Ok(()) } else { Err(SendError::Misaligned { offset }) }
 }
 
 /// How far a ring is: all by the numbers of its slots.

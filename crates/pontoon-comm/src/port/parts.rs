@@ -43,13 +43,20 @@ impl Parts {
     /// That its tasks may yet be done.
     #[inline]
     pub(crate) fn still_open(&self) -> Result<(), SendError> {
-        match self.lane.done.ending() {
+        match self.lane.ending() {
             None => Ok(()),
             Some(ending) => {
-                let (peer, done) = (self.peer(), self.lane.done.value());
-                Err(SendError::Ended { peer, ending, done, wanted: done + 1 })
+                let done = self.lane.done.value();
+                Err(self.ended(&self.lane, ending, done, done + 1))
             }
         }
+    }
+
+    /// The error of who waits for what is never done: what the link said, if it was a task that it refused.
+    #[cold]
+    pub(crate) fn ended(&self, lane: &Lane, ending: Ending, done: Seq, wanted: Seq) -> SendError {
+        let ended = SendError::Ended { peer: self.peer(), ending, done, wanted };
+        lane.fault.get().map_or(ended, |fault| SendError::Link(fault.clone()))
     }
 
     /// The ring; a trigger has none, and nobody pushes there.
@@ -86,7 +93,12 @@ impl Parts {
                     return Ok(());
                 }
                 Err(error) if is_last || !error.is_timeout() => {
-                    return Err(SendError::of_wait(&error, self.peer(), started.elapsed()));
+                    let (at, waited) = (error.at(), started.elapsed());
+                    let (peer, done, wanted) = (self.peer(), at.found, at.wanted);
+                    return Err(match error.ending() {
+                        Some(ending) => self.ended(lane, ending, done, wanted),
+                        None => SendError::TimedOut { peer, done, wanted, waited },
+                    });
                 }
                 Err(_) => {}
             }
@@ -110,26 +122,74 @@ impl Parts {
         for lane in &self.channel.lanes {
             let is_own = mode == Mode::Ring && Arc::ptr_eq(lane, &self.lane);
             if !is_own && !Self::is_quiet(lane) {
-                let head = lane.ring().map_or(lane.done.value(), Ring::head);
-                self.wait_for(lane, head, Bound::within(patience))?;
+                self.wait_for_all(lane, patience)?;
+            }
+        }
+        for lane in &self.channel.elders {
+            if !Self::is_quiet(lane)
+                && let Err(error) = self.wait_for_all(lane, patience)
+                // What ended undone is told to those who asked for it, and was before this port was.
+                && !lane.is_over()
+            {
+                return Err(error);
             }
         }
         Ok(())
     }
 
-    /// Gives up on what this lane was asked for, whoever is to see that.
-    pub(crate) fn give_up(&self) {
-        let ending = Ending::Aborted { reason: reason::ABANDONED, by: self.channel.link.rank() };
-        self.lane.end(ending);
-        self.proxy.ring_the_bell();
+    fn wait_for_all(&self, lane: &Lane, patience: Duration) -> Result<(), SendError> {
+        let head = lane.ring().map_or(lane.done.value(), Ring::head);
+        self.wait_for(lane, head, Bound::within(patience))
     }
 
-    /// Gives up on what this lane was asked for: nothing more of it is begun. Waits for the proxy to say that it
-    /// has seen that, so that the bytes of what was not begun are the caller's again.
-    pub(crate) fn abandon(&self) {
-        self.give_up();
-        let started = Instant::now();
-        while !self.lane.is_left() && started.elapsed() < self.proxy.settings.patience {
+    /// Gives up on what this lane was asked for: nothing more of it is begun. Waits until what was begun to `end` is
+    /// done, or nothing of the lane is under way any more, so that the bytes are the caller's again. Where the link
+    /// does not come to an end with it, its way to the peer is ended, for all of this rank.
+    ///
+    /// # Blocks
+    ///
+    /// At most until twice the patience has passed since the lane was closed.
+    pub(crate) fn abandon(&self, end: Seq) {
+        let (peer, link, patience) =
+            (self.peer(), &self.channel.link, self.proxy.settings.patience);
+        let ending = Ending::Aborted { reason: reason::ABANDONED, by: link.rank() };
+        let (since, beat) = (self.lane.close(ending), self.proxy.beat().value());
+        self.proxy.ring_the_bell();
+        if self.comes_to_its_end(end, || since.elapsed() < patience) {
+            return;
+        }
+        // A proxy that stands still is not the link's fault, and no ending of that would move it.
+        if self.proxy.beat().value() != beat || self.proxy.is_gone() {
+            tracing::warn!(target: "pontoon::comm", peer = peer.0, link = link.name(),
+                "what a dropped ticket asked for does not get on: the link to the peer is ended");
+            link.end_peer(peer, ending);
+        }
+        if !self.comes_to_its_end(end, || since.elapsed() < patience.saturating_mul(2)) {
+            tracing::error!(target: "pontoon::comm", peer = peer.0, link = link.name(),
+                "neither proxy nor link lets go of the bytes of a dropped ticket, which may yet change");
+        }
+    }
+
+    /// Waits for as long as `may_wait` until what was begun to `end` is done, or nothing of this lane is under way
+    /// any more. Whether it came to that.
+    fn comes_to_its_end(&self, end: Seq, may_wait: impl Fn() -> bool) -> bool {
+        let (peer, link) = (self.peer(), &self.channel.link);
+        loop {
+            if self.lane.done.acquire().is_at_or_past(end) || self.lane.is_over() {
+                return true;
+            }
+            // Where there is no proxy to tell of it, the link does.
+            if self.proxy.is_gone()
+                && link.completions(peer).is_ok_and(|done| done.ending().is_some())
+            {
+                let by = link.rank();
+                self.lane.end(Ending::Aborted { reason: reason::ABANDONED, by });
+                return true;
+            }
+            if !may_wait() {
+                return false;
+            }
+            link.progress();
             yield_now();
         }
     }

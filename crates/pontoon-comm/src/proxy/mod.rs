@@ -3,8 +3,8 @@
 //! - Y1: it goes round all rings, takes at most a batch or 1 MiB from each, and waits for none: what a link
 //!   has no room for stays in its ring while the others go on.
 //! - Y2: it beats as long as it gets on, within a batch too. Who waits for it looks at that.
-//! - Y3: however it ends, its rings end with it; tasks that it took and that are not done by then are
-//!   never told to be done.
+//! - Y3: however it ends, its rings are closed with it, and end once links are done with what they were given;
+//!   tasks that are not done by then are never told to be done.
 
 mod heart;
 mod pulse;
@@ -13,17 +13,20 @@ mod run;
 pub(crate) use pulse::Pulse;
 
 use std::{
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, OnceLock},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use pontoon_signal::{
-    Ending, Host, Os, Rank, Record, RecordKind, Recorder, SharedPublisher, SignalTable, Slot,
-    SlotId, TableShape,
+    Ending, Host, Os, Publisher, Rank, Record, RecordKind, Recorder, SharedPublisher, SignalTable,
+    Slot, SlotId, TableShape, fence_system,
     shim::{AtomicU64, Ordering::*, yield_now},
 };
 
+use self::run::{Finish, Run};
 use crate::{CommError, Settings, channel::locked, error::reason, lane::Haul, ring::RingError};
 
 /// What a proxy is to do.
@@ -101,6 +104,11 @@ impl Shared {
         &self.beat
     }
 
+    /// Whether its thread does nothing more for any ring.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.over.get().is_some()
+    }
+
     /// Hands a ring to the proxy.
     pub(crate) fn add(&self, hauls: Vec<Haul>) -> Result<(), CommError> {
         let mut new = locked(&self.new);
@@ -128,6 +136,8 @@ impl Shared {
     }
 
     fn order(&self, order: u64) {
+        // A proxy that is to finish finds all that was pushed before.
+        fence_system();
         self.order.store(order, Relaxed);
         self.wake();
     }
@@ -163,7 +173,7 @@ impl Proxy {
         });
         let thread = thread::Builder::new().name("pontoon-proxy".into()).spawn({
             let shared = Arc::clone(&shared);
-            move || run::Run::new(shared, heart).go()
+            move || serve(shared, heart)
         });
         let thread = thread.map_err(|error| CommError::Thread(error.raw_os_error()))?;
         Ok(Self { shared, thread: Some(thread) })
@@ -210,8 +220,15 @@ fn wait_for_a_test(until: impl Fn() -> bool) {
     }
 }
 
-/// The ending of rings whose proxy ended.
-fn ending(own: Rank, in_order: bool) -> Ending {
-    let reason = if in_order { reason::CLOSED } else { reason::PROXY };
-    Ending::Aborted { reason, by: own }
+/// What the proxy's thread does from its start to its end.
+fn serve(shared: Arc<Shared>, beat: Publisher) {
+    let (own, patience) = (shared.own, shared.settings.patience);
+    let mut run = Run::new(shared, beat);
+    // What it has is looked at no more than to see what links have done.
+    let (reason, patience) = match catch_unwind(AssertUnwindSafe(|| run.go())) {
+        Ok(Finish::InOrder) => (reason::CLOSED, Duration::ZERO),
+        Ok(Finish::Vanished) => return mem::forget(run),
+        Err(_) => (reason::PROXY, patience),
+    };
+    run.end(Ending::Aborted { reason, by: own }, patience);
 }

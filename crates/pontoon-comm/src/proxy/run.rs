@@ -7,12 +7,12 @@ use std::{
 };
 
 use pontoon_signal::{
-    Bound, Publisher, Waiter, fence_system,
+    Bound, Ending, Publisher, Waiter, fence_system,
     shim::{Ordering::*, spin_loop, yield_now},
 };
 
 use super::{
-    FINISH, GO_ON, STAND, STANDS, Shared, VANISH, ending,
+    FINISH, GO_ON, STAND, STANDS, Shared, VANISH,
     heart::{A_TURN, Heart},
 };
 use crate::{
@@ -32,34 +32,45 @@ pub(super) struct Run {
     announced: u64,
     heart: Heart,
     bell: Option<Waiter>,
-    in_order: bool,
+}
+
+/// Why a proxy goes round no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finish {
+    /// It was told to end, and all was done or its patience was over.
+    InOrder,
+    /// For tests: it is to leave things as a killed thread does.
+    Vanished,
 }
 
 impl Run {
     pub(super) fn new(shared: Arc<Shared>, beat: Publisher) -> Self {
         let heart = Heart::new(beat, shared.settings.stall);
-        Self { shared, hauls: Vec::new(), announced: 0, heart, bell: None, in_order: false }
+        Self { shared, hauls: Vec::new(), announced: 0, heart, bell: None }
     }
 
-    pub(super) fn go(mut self) {
+    /// Goes round until it is told not to.
+    pub(super) fn go(&mut self) -> Finish {
         let mut idle: u32 = 0;
         let mut finishing = None;
         loop {
+            let was_told = finishing.is_some();
             let turn = self.round();
             match self.shared.order.load(Relaxed) {
                 GO_ON => {}
                 FINISH => {
                     let since = *finishing.get_or_insert_with(Instant::now);
-                    if turn == Turn::Idle || since.elapsed() >= self.shared.settings.patience {
-                        self.in_order = true;
-                        return;
+                    let is_late = since.elapsed() >= self.shared.settings.patience;
+                    if is_late || was_told && turn == Turn::Idle {
+                        return Finish::InOrder;
+                    }
+                    if !was_told {
+                        // What was pushed before the order is in the rings for the next round.
+                        fence_system();
+                        continue;
                     }
                 }
-                VANISH => {
-                    // As a killed thread leaves things: nobody is told.
-                    std::mem::forget(self);
-                    return;
-                }
+                VANISH => return Finish::Vanished,
                 // For tests: it stands still.
                 _ => {
                     let order = &self.shared.order;
@@ -79,6 +90,31 @@ impl Run {
             } else {
                 self.sleep(turn);
             }
+        }
+    }
+
+    /// Keeps Y3: nothing more of any ring is begun, and each is told to have ended once nothing of it is under
+    /// way. That is waited for as long as `patience`.
+    pub(super) fn end(mut self, ending: Ending, patience: Duration) {
+        {
+            let mut new = locked(&self.shared.new);
+            let _ = self.shared.over.set(ending);
+            self.hauls.append(&mut new);
+        }
+        let started = Instant::now();
+        loop {
+            let shared = &self.shared;
+            self.hauls.retain_mut(|haul| !haul.is_over() && !haul.close_for(ending, shared));
+            if self.hauls.is_empty() {
+                return;
+            }
+            if started.elapsed() >= patience {
+                let rings = self.hauls.len();
+                tracing::error!(target: "pontoon::comm", rings, "the proxy ends while links still have what they were given");
+                return;
+            }
+            self.heart.look();
+            thread::sleep(NAP_UNDER_WAY);
         }
     }
 
@@ -104,7 +140,7 @@ impl Run {
                 Turn::Waiting => waiting = true,
                 Turn::Over => {
                     over = true;
-                    self.hauls[at].close(&self.shared);
+                    self.hauls[at].tell(&self.shared);
                 }
                 Turn::Spent => over = true,
                 Turn::Idle => {}
@@ -144,18 +180,5 @@ impl Run {
         }
         shared.asleep.store(0, Relaxed);
         self.heart.look();
-    }
-}
-
-impl Drop for Run {
-    /// Keeps Y3, after a panic too.
-    fn drop(&mut self) {
-        let ending = ending(self.shared.own, self.in_order);
-        let mut new = locked(&self.shared.new);
-        let _ = self.shared.over.set(ending);
-        for haul in self.hauls.iter().chain(new.iter()) {
-            haul.end(ending);
-        }
-        new.clear();
     }
 }

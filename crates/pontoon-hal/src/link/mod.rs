@@ -78,7 +78,8 @@ pub struct LinkReport {
 ///   when a bound ends or a peer dies may still touch its buffers: the link keeps them until it is
 ///   certain that nothing will, and counts them.
 /// - L9: once a peer is known to be dead or out of reach, every operation on it fails with that, at
-///   once; its completions end. It stays so, and other peers notice nothing.
+///   once. Its completions end as soon as nothing touches the bytes of what was under way any more. It
+///   stays so, and other peers notice nothing.
 /// - L10: at most [`LinkCapabilities::depth`] operations on a peer are under way. One more is refused
 ///   with [`LinkError::Full`], and nothing was done.
 /// - L11: what [`explain`](Self::explain) tells is what the link does.
@@ -117,6 +118,17 @@ pub trait Link: Send + Sync + fmt::Debug {
     /// [`LinkError::Key`] for one that opens nothing; [`LinkError::PeerDead`].
     fn attach(&self, peer: Rank, key: &RegionKey) -> Result<Remote, LinkError>;
 
+    /// That all of these are this link's, and of one peer: who keeps them for later has it refused now.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError::Foreign`], naming the first that is not.
+    fn owns(
+        &self,
+        from: &Registered,
+        to: &Remote,
+        signal: Option<&mut RemoteSignal>,
+    ) -> Result<(), LinkError>;
     /// Slot `slot` of this rank's row in the signal table of `peer`: this rank becomes its producer.
     ///
     /// # Errors
@@ -191,7 +203,7 @@ pub trait Link: Send + Sync + fmt::Debug {
     fn signal(&self, signal: &mut RemoteSignal, n: u32, order: Order) -> Result<Seq, LinkError>;
 
     /// Adds `n` to the word at `offset` of `to`, without waiting for it. Gives the operation's number: once
-    /// that is done, what the word was is in `reply`, at an offset that is a multiple of 8, as a number
+    /// that is done, what the word was is in `reply`, at the place of a word, as a number
     /// of this rank's. Without a `reply` nobody asks.
     ///
     /// # Errors

@@ -61,7 +61,7 @@ impl Registered {
     #[inline]
     pub fn check_word(&self, rank: Rank, offset: usize) -> Result<(), LinkError> {
         within(rank, offset, Some(8), self.block.bytes())?;
-        if offset.is_multiple_of(8) { Ok(()) } else { Err(LinkError::Misaligned { offset }) }
+        is_word(self.block.base().addr().get(), offset)
     }
 }
 
@@ -105,13 +105,21 @@ impl fmt::Debug for RegionKey {
 pub struct Remote {
     peer: Rank,
     bytes: usize,
+    /// By how many bytes it begins behind a word.
+    behind: u8,
     link: Kept<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Remote {
     /// For links: `data` is what they remember of it.
     pub fn new(peer: Rank, bytes: usize, data: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { peer, bytes, link: Kept::shared(data) }
+        Self { peer, bytes, behind: 0, link: Kept::shared(data) }
+    }
+
+    /// For links: the same, which begins at `address` of its owner's. Not said, it begins with a word.
+    #[must_use]
+    pub fn beginning_at(self, address: usize) -> Self {
+        Self { behind: (address % 8) as u8, ..self }
     }
 
     /// Whose it is.
@@ -140,14 +148,15 @@ impl Remote {
         within(self.peer, offset, Some(bytes), self.bytes)
     }
 
-    /// For links: that an aligned word is at `offset`.
+    /// That an aligned word is at `offset`.
     ///
     /// # Errors
     ///
     /// [`LinkError::OutOfRange`], [`LinkError::Misaligned`].
+    #[inline]
     pub fn check_word(&self, offset: usize) -> Result<(), LinkError> {
         self.check(offset, 8)?;
-        if offset.is_multiple_of(8) { Ok(()) } else { Err(LinkError::Misaligned { offset }) }
+        is_word(self.behind.into(), offset)
     }
 }
 
@@ -165,6 +174,16 @@ fn within(rank: Rank, offset: usize, bytes: Option<usize>, size: usize) -> Resul
             let asked = offset..end.unwrap_or(usize::MAX);
             Err(LinkError::OutOfRange { rank, asked, bytes: size })
         }
+    }
+}
+
+/// That `offset` from `base` is the place of a word.
+#[inline]
+fn is_word(base: usize, offset: usize) -> Result<(), LinkError> {
+    if base.wrapping_add(offset).is_multiple_of(8) {
+        Ok(())
+    } else {
+        Err(LinkError::Misaligned { offset })
     }
 }
 
@@ -233,6 +252,9 @@ mod tests {
         let remote = Remote::new(Rank(3), 64, Arc::new(()));
         assert_eq!((remote.check(64, 0), remote.check(0, 64)), (Ok(()), Ok(())));
         assert_eq!((remote.check_word(56), remote.data::<u8>()), (Ok(()), None));
+        let behind = remote.clone().beginning_at(4);
+        assert_eq!(behind.check_word(48), Err(LinkError::Misaligned { offset: 48 }));
+        assert_eq!(behind.check_word(52), Ok(()));
         assert_eq!(remote.check_word(52), Err(LinkError::Misaligned { offset: 52 }));
         for (offset, bytes, asked) in
             [(60, 8, 60..68), (65, 0, 65..65), (8, usize::MAX, 8..usize::MAX)]

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use pontoon_cpu::{CpuDevice, CpuSpec, Kernel};
+use pontoon_cpu::{Context, CpuDevice, CpuSpec, Kernel};
 use pontoon_hal::{Engine, Memory};
 use pontoon_queue::{
     Barrier, Batch, Buffer, Edges, FenceError, FullSync, HostError, Kind, Malformed, Obstacle,
@@ -48,8 +48,12 @@ fn numbers(on: &CpuDevice, len: usize) -> Buffer<Region, u32> {
 /// Writes argument 0 to the first half of access 0, panics the first `times` times, and writes the
 /// rest.
 fn fill(times: u32) -> Kernel {
+    Kernel::new(filling_kernel(times))
+}
+
+fn filling_kernel(times: u32) -> impl Fn(&mut Context<'_>) + Send + Sync + 'static {
     let left = AtomicU32::new(times);
-    Kernel::new(move |kernel| {
+    move |kernel| {
         let with = kernel.argument(0) as u32;
         let to = kernel.write::<u32>(0);
         let half = to.len() / 2;
@@ -59,7 +63,7 @@ fn fill(times: u32) -> Kernel {
             panic!("half way");
         }
         to[half..].fill(with);
-    })
+    }
 }
 
 fn add() -> Kernel {
@@ -83,11 +87,21 @@ impl Gate {
 
     /// A kernel that waits for the gate.
     fn held(&self) -> Kernel {
+        self.before(|_| {})
+    }
+
+    /// As [`fill`], once the gate is open: what is submitted before that finds nothing failed.
+    fn fill(&self, times: u32) -> Kernel {
+        self.before(filling_kernel(times))
+    }
+
+    fn before(&self, then: impl Fn(&mut Context<'_>) + Send + Sync + 'static) -> Kernel {
         let gate = Arc::clone(&self.0);
-        Kernel::new(move |_| {
+        Kernel::new(move |kernel| {
             while gate.load(Relaxed) == 0 {
                 std::thread::yield_now();
             }
+            then(kernel);
         })
     }
 }

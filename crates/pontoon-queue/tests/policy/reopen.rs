@@ -38,10 +38,11 @@ fn an_event_that_failed_has_learnt_nothing_from_waits_that_never_ended() {
     let mut session = Session::check().with_patience(Patience::within(Duration::from_millis(200)));
     let [first, second] = [0, 1].map(|at| compute(&mut session, &devices[at], ["a", "b"][at]));
     let (x, y) = (numbers(&devices[0], 8), numbers(&devices[0], 8));
-    let gate = Gate::shut();
+    let [gate, fails] = [(); 2].map(|()| Gate::shut());
     let running = session.launch(second, "held", &gate.held(), [y.write(..)], []).unwrap();
-    let failed = session.launch(first, "fill", &fill(1), [x.write(..)], [7]).unwrap();
+    let failed = session.launch(first, "fill", &fails.fill(1), [x.write(..)], [7]).unwrap();
     session.stream_wait(first, &running).unwrap();
+    fails.open();
     assert!(session.wait(&failed, patience()).is_err());
     // Not while it runs: nothing would order what comes next against it.
     let reopened = session.reopen(first).unwrap_err();
@@ -99,11 +100,13 @@ fn a_stream_that_was_given_up_is_usable_once_reopened() {
         let mut session = Session::auto().with_patience(patience());
         let stream = compute(&mut session, &device, "a");
         let (buffer, semaphore) = (numbers(&device, 8), session.semaphore("s"));
-        let failing = fill(u32::from(!closes));
+        let gate = Gate::shut();
+        let failing = gate.fill(u32::from(!closes));
         let before = session.launch(stream, "fill", &failing, [buffer.write(..)], [7]).unwrap();
         let mut batch = session.batch();
         batch.wait_semaphore(semaphore, 1).launch("add", &add(), [buffer.write(..)], [1]);
         let parked = submit(&mut session, stream, batch);
+        gate.open();
         assert_eq!(before.wait(bound()).is_ok(), closes);
         if closes {
             session.close(semaphore).unwrap();
@@ -126,10 +129,13 @@ fn a_reopened_stream_does_not_hide_what_others_failed_to_write() {
     for mut session in sessions() {
         let [first, second] = [0, 1].map(|at| compute(&mut session, &devices[at], ["a", "b"][at]));
         let buffer = numbers(&devices[0], 8);
-        let failed = session.launch(second, "fill", &fill(1), [buffer.write(..)], [7]).unwrap();
+        let gate = Gate::shut();
+        let failing = gate.fill(1);
+        let failed = session.launch(second, "fill", &failing, [buffer.write(..)], [7]).unwrap();
         session.stream_wait(first, &failed).unwrap();
         // Never runs, and is the last use of the bytes.
         let hides = session.launch(first, "hides", &add(), [buffer.write(..)], [1]).unwrap();
+        gate.open();
         assert!(session.wait(&hides, patience()).is_err());
         session.reopen(first).unwrap();
         match session.launch(first, "add", &add(), [buffer.write(..)], [1]) {

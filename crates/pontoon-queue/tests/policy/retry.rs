@@ -60,7 +60,8 @@ fn who_waits_on_another_stream_names_the_root_and_stays_failed() {
     for mut session in sessions() {
         let streams = [0, 1, 2].map(|at| compute(&mut session, &devices[at], ["a", "b", "c"][at]));
         let (x, y) = (numbers(&devices[0], 8), numbers(&devices[1], 8));
-        let batch = filling(&mut session, &fill(1), &x, OnFailure::Retry(1));
+        let gate = Gate::shut();
+        let batch = filling(&mut session, &gate.fill(1), &x, OnFailure::Retry(1));
         let first = submit(&mut session, streams[0], batch);
         let mut follow = |stream, fence, label| {
             session.stream_wait(stream, fence).unwrap();
@@ -69,6 +70,7 @@ fn who_waits_on_another_stream_names_the_root_and_stays_failed() {
         };
         let second = follow(streams[1], &first, "second");
         let third = follow(streams[2], &second, "third");
+        gate.open();
         for fence in [&third, &second] {
             let error = error_of(session.wait(fence, patience()).unwrap_err());
             let Some(Root::Fault(root)) = error.root.as_deref() else { panic!("{error}") };
@@ -123,12 +125,14 @@ fn what_is_parked_follows_a_retry_and_not_a_failure() {
         let buffer = numbers(&device, 8);
         let (semaphore, later) = (session.semaphore("s"), session.semaphore("t"));
         let policy = if retries == 0 { OnFailure::Error } else { OnFailure::Retry(retries) };
-        let mut batch = filling(&mut session, &fill(1), &buffer, policy);
+        let gate = Gate::shut();
+        let mut batch = filling(&mut session, &gate.fill(1), &buffer, policy);
         batch.signal(later, 1);
         let failing = submit(&mut session, stream, batch);
         let mut batch = session.batch();
         batch.wait_semaphore(semaphore, 1).launch("add", &add(), [buffer.write(..)], [1]);
         let parked = submit(&mut session, stream, batch);
+        gate.open();
         session.signal(semaphore, 1).unwrap();
         let outcome = session.wait(&failing, patience()).map(|done| done.retries);
         let followed = session.wait(&parked, patience());
@@ -157,12 +161,13 @@ fn parked_batches_follow_the_next_attempt() {
     let mut session = Session::auto().with_patience(patience());
     let [stream, other] = ["a", "b"].map(|label| compute(&mut session, &device, label));
     let buffer = numbers(&device, 8);
-    let semaphore = session.semaphore("s");
-    let batch = filling(&mut session, &fill(1), &buffer, OnFailure::Retry(1));
+    let (semaphore, gate) = (session.semaphore("s"), Gate::shut());
+    let batch = filling(&mut session, &gate.fill(1), &buffer, OnFailure::Retry(1));
     let failing = submit(&mut session, stream, batch);
     let mut batch = session.batch();
     batch.wait_semaphore(semaphore, 1).launch("add", &add(), [buffer.write(..)], [1]);
     let parked = submit(&mut session, stream, batch);
+    gate.open();
     assert!(failing.wait(bound()).is_err());
     // Its turn comes while the queue is dead: it stays.
     let mut batch = session.batch();

@@ -1,5 +1,9 @@
 //! Waits of the host.
 
+use std::sync::Arc;
+
+use pontoon_signal::shim::{AtomicU32, Ordering::Relaxed};
+
 use super::*;
 
 #[test]
@@ -24,13 +28,24 @@ fn progress_starts_the_time_anew_up_to_the_cap() {
     let device = device(0);
     let mut session = Session::auto();
     let stream = compute(&mut session, &device, "a");
-    let slow = Kernel::new(|_| std::thread::sleep(Duration::from_millis(10)));
+    let open = Arc::new(AtomicU32::new(0));
+    let slow = Kernel::new({
+        let open = Arc::clone(&open);
+        move |_| {
+            while open.load(Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
     let mut last = None;
     for _ in 0..20 {
         last = Some(session.launch(stream, "slow", &slow, [], []).unwrap());
     }
     let last = last.unwrap();
     let idle = Patience::within(Duration::from_millis(80));
+    // All of it is ahead of the wait, however long the launches took.
+    open.store(1, Relaxed);
     let capped = session.wait(&last, idle.at_most(Duration::from_millis(100)));
     assert!(capped.is_err(), "200 ms of work were over in 100");
     let _ = session.wait(&last, idle.at_most(Duration::from_secs(60))).unwrap();

@@ -112,6 +112,7 @@ impl Link for Silent {
         "silent"
     }
     delegate_link!(inner: rank, capabilities, peer_state, end_peer, register, attach, attach_signal);
+    delegate_link!(inner: owns);
     delegate_link!(inner: post_add, fence, explain, report);
     fn write(
         &self,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use pontoon_hal::link::Registered;
-use pontoon_signal::{Seq, SharedPublisher};
+use pontoon_signal::{Ending, Seq, SharedPublisher, Slot};
 
 use super::key::Stretch;
 
@@ -14,7 +14,8 @@ pub(crate) const DEPTH: u32 = 1024;
 ///
 /// Invariant F1: `parts` has an entry for each operation from `done + 1` to `posted`, which says how many
 /// messages and answers of it are still to come, and the first is not zero. F2: the completions stand at
-/// `done`.
+/// `done`. F3: after the peer's end nothing more is taken in hand, and the completions end once nothing is: only then
+/// are the bytes of what was under way their owner's again.
 #[derive(Debug)]
 pub(crate) struct Flight {
     posted: u64,
@@ -28,7 +29,9 @@ pub(crate) struct Flight {
     adds: BTreeMap<u64, Adding>,
     asked: BTreeMap<u64, Asked>,
     /// What UCX may still touch: sends it has not ended, and fetches into memory here.
-    pub(crate) in_hand: u64,
+    in_hand: u64,
+    /// How the completions end, once the peer has.
+    gone: Option<(Slot, Ending)>,
     /// Answers that came when nobody waited any more.
     late: u64,
     /// Of the writes that the peer refused, how many were told.
@@ -114,6 +117,7 @@ impl Flight {
             adds: BTreeMap::new(),
             asked: BTreeMap::new(),
             in_hand: 0,
+            gone: None,
             late: 0,
             refusals_told: 0,
             misaligned: None,
@@ -127,6 +131,39 @@ impl Flight {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// How much UCX may still touch.
+    pub(crate) fn in_hand(&self) -> u64 {
+        self.in_hand
+    }
+
+    /// UCX is about to be given so many messages. Whether it may be (F3).
+    #[must_use]
+    pub(crate) fn take(&mut self, messages: u64) -> bool {
+        if self.gone.is_some() {
+            return false;
+        }
+        self.in_hand += messages;
+        true
+    }
+
+    /// UCX has done with so many messages.
+    pub(crate) fn let_go(&mut self, messages: u64) {
+        self.in_hand = self.in_hand.saturating_sub(messages);
+        self.end_if_free();
+    }
+
+    /// The peer has ended (F3).
+    pub(crate) fn end(&mut self, completions: Slot, ending: Ending) {
+        self.gone = Some((completions, ending));
+        self.end_if_free();
+    }
+
+    fn end_if_free(&self) {
+        if let (0, Some((completions, ending))) = (self.in_hand, &self.gone) {
+            completions.end(*ending);
+        }
     }
 
     /// Begins an operation of so many messages and answers; `None` if there is no room.
@@ -170,7 +207,7 @@ impl Flight {
     /// Where `bytes` bytes go that answer message `number`.
     pub(crate) fn landing(&mut self, number: u64, bytes: usize) -> Option<Stretch> {
         let reading = self.reads.get_mut(&number)?;
-        if reading.landing || reading.into.bytes != bytes {
+        if reading.landing || reading.into.bytes != bytes || self.gone.is_some() {
             return None;
         }
         reading.landing = true;
@@ -181,10 +218,10 @@ impl Flight {
     /// Ends a read whose bytes came, or never will. What it held is to be dropped without the lock.
     pub(crate) fn landed(&mut self, number: u64, whole: bool) -> Option<Registered> {
         let reading = self.reads.remove(&number)?;
-        self.in_hand -= u64::from(reading.landing);
         if whole {
             self.over(reading.operation, 1);
         }
+        self.let_go(u64::from(reading.landing));
         Some(reading._keep)
     }
 

@@ -107,7 +107,7 @@ impl Receivers {
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let listed = Listed { at: 0, stamp: 2 };
-    let key = Key { rank: PEER, epoch: 2, nonce: 7, bytes: 64, place: 128, listed };
+    let key = Key { rank: PEER, epoch: 2, nonce: 7, bytes: 64, place: 128, listed, behind: 0 };
     let address = crate::envelope::seal(crate::envelope::Kind::Address, b"somewhere");
     let card = Card { rank: PEER, epoch: 2, cookie: 9, pid: 17, segment: address.clone(), address };
     let mut seeds = vec![key.seal().map_or(Vec::new(), |key| key.as_bytes().to_vec()), card.seal()];

@@ -15,15 +15,16 @@ use crate::{
 /// how large it is.
 ///
 /// ```text
-///        byte 0      4       8       16      24      32      40
-///             +------+-------+-------+-------+-------+-------+-------+
-///   envelope: | rank | epoch | nonce | bytes | place | stamp | entry |   little-endian
-///             | u32  | u32   | u64   | u64   | u64   | u64   | u32   |
-///             +------+-------+-------+-------+-------+-------+-------+
+///        byte 0      4       8       16      24      32      40      44
+///             +------+-------+-------+-------+-------+-------+-------+--------+
+///   envelope: | rank | epoch | nonce | bytes | place | stamp | entry | behind |   little-endian
+///             | u32  | u32   | u64   | u64   | u64   | u64   | u32   | u8     |
+///             +------+-------+-------+-------+-------+-------+-------+--------+
 /// ```
 ///
-/// The last three are for a peer that has the owner's segment mapped: where in its heap the region
-/// begins, and which entry of its table says so; 0 where that cannot be.
+/// Place, stamp and entry are for a peer that has the owner's segment mapped: where in its heap the region
+/// begins, and which entry of its table says so; 0 where that cannot be. The last says by how many bytes the
+/// region begins behind a word.
 ///
 /// The digest of the envelope tells a spoiled key from a good one without asking. What cannot be guessed
 /// is the nonce, which the owner looks up with every message.
@@ -35,18 +36,20 @@ pub(crate) struct Key {
     pub(crate) bytes: u64,
     pub(crate) place: u64,
     pub(crate) listed: Listed,
+    pub(crate) behind: u8,
 }
 
 impl Key {
     pub(crate) fn seal(&self) -> Option<RegionKey> {
-        let Self { rank, epoch, nonce, bytes, place, listed } = self;
-        let mut body = Vec::with_capacity(44);
+        let Self { rank, epoch, nonce, bytes, place, listed, behind } = self;
+        let mut body = Vec::with_capacity(45);
         body.extend(rank.0.to_le_bytes());
         body.extend(epoch.to_le_bytes());
         for word in [*nonce, *bytes, *place, listed.stamp] {
             body.extend(word.to_le_bytes());
         }
         body.extend(listed.at.to_le_bytes());
+        body.push(*behind);
         RegionKey::from_bytes(envelope::seal(Kind::Key, &body))
     }
 
@@ -71,7 +74,8 @@ impl Key {
         let (bytes, rest) = rest.split_first_chunk()?;
         let (place, rest) = rest.split_first_chunk()?;
         let (stamp, rest) = rest.split_first_chunk()?;
-        let at: &[u8; 4] = rest.try_into().ok()?;
+        let (at, rest) = rest.split_first_chunk()?;
+        let &[behind] = rest else { return None };
         let listed = Listed { at: u32::from_le_bytes(*at), stamp: u64::from_le_bytes(*stamp) };
         Some(Self {
             rank: Rank(u32::from_le_bytes(*rank)),
@@ -80,6 +84,7 @@ impl Key {
             bytes: u64::from_le_bytes(*bytes),
             place: u64::from_le_bytes(*place),
             listed,
+            behind,
         })
     }
 }
@@ -137,8 +142,8 @@ mod tests {
     #[test]
     fn a_key_opens_for_its_owner_and_life_only() {
         let listed = Listed { at: 7, stamp: 1 << 60 };
-        let key =
-            Key { rank: Rank(3), epoch: 9, nonce: u64::MAX - 3, bytes: 1 << 40, place: 64, listed };
+        let (rank, nonce, bytes, behind) = (Rank(3), u64::MAX - 3, 1 << 40, 5);
+        let key = Key { rank, epoch: 9, nonce, bytes, place: 64, listed, behind };
         let sealed = key.seal().unwrap();
         assert_eq!(Key::open(&sealed, Rank(3), 9), Ok(key));
         assert_eq!(Key::open(&sealed, Rank(2), 9), Err(KeyFault::Unknown));

@@ -160,9 +160,7 @@ impl Life {
         let first = self.ending.set(End { ending, call }).is_ok();
         if first {
             // Who had the flight in hand before may be storing an answer; whoever has it after this finds the end.
-            // Only then are the bytes of what is under way their owner's again.
-            drop(self.flight());
-            self.completions.end(ending);
+            self.flight().end(self.completions.clone(), ending);
             drop(self.part());
             for (_, publisher) in std::mem::take(&mut lock(&self.inbound).publishers) {
                 publisher.end(ending);

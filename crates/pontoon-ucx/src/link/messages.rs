@@ -45,20 +45,28 @@ pub(super) fn ask(
     let mut core = inner.enter("a message").map_err(|error| lost(life, &error))?;
     let number = {
         let mut flight = life.flight();
+        if !flight.take(1) {
+            drop(flight);
+            return Err(life.lost(LinkError::PeerDead { peer: life.rank }));
+        }
         let number = flight.next_message();
         note(&mut flight, number);
         number
     };
     let header = life.address(home.rank(), Header { number, ..header }).encode();
     match send(life, inner, &mut core, &header, Body::Nothing, operation) {
-        Ok(done) => {
-            if let (true, Some(operation)) = (done, operation) {
-                life.flight().over(operation, 1);
+        Ok(false) => Ok(number),
+        Ok(true) => {
+            let mut flight = life.flight();
+            if let Some(operation) = operation {
+                flight.over(operation, 1);
             }
+            flight.let_go(1);
             Ok(number)
         }
         Err(status) => {
             drop(core);
+            life.flight().let_go(1);
             Err(unsent(home, life, status))
         }
     }
@@ -99,12 +107,17 @@ impl UcxLink {
             let mut flight = life.flight();
             let operation = flight.begin(pieces as u32, bytes);
             let operation = operation.ok_or(LinkError::Full { peer: life.rank, depth: DEPTH })?;
+            if !flight.take(pieces as u64) {
+                drop(flight);
+                return Err(life.lost(LinkError::PeerDead { peer: life.rank }));
+            }
             let first = flight.next_message();
             for _ in 1..pieces {
                 flight.next_message();
             }
             (operation, first)
         };
+        // Sent at once.
         let mut over = 0;
         for piece in 0..pieces {
             let at = piece * PIECE;
@@ -131,12 +144,15 @@ impl UcxLink {
                 Ok(done) => over += u32::from(done),
                 Err(status) => {
                     drop(core);
+                    life.flight().let_go(u64::from(over) + (pieces - piece) as u64);
                     return Err(unsent(home, life, status));
                 }
             }
         }
         if over > 0 {
-            life.flight().over(operation, over);
+            let mut flight = life.flight();
+            flight.over(operation, over);
+            flight.let_go(over.into());
         }
         Ok(operation)
     }

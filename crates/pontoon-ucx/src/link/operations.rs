@@ -171,8 +171,8 @@ impl Link for UcxLink {
         })?;
         let (rank, epoch, bytes) =
             (self.rank(), home.segment.identity().epoch, block.bytes() as u64);
-        let mut key =
-            Key { rank, epoch, nonce, bytes, place: 0, listed: Listed { at: 0, stamp: 0 } };
+        let (behind, listed) = ((block.base().addr().get() % 8) as u8, Listed { at: 0, stamp: 0 });
+        let mut key = Key { rank, epoch, nonce, bytes, place: 0, listed, behind };
         let (mut listed, place) = (None, home.segment.heap().offset_of(block));
         if let (true, Some(place)) = (home.shared, place) {
             key.place = place as u64;
@@ -204,7 +204,22 @@ impl Link for UcxLink {
         let direct = segment.map(|segment| Direct::open(&segment, &key).map_err(wrong));
         let (home, nonce, direct) = (Arc::clone(&self.home), key.nonce, direct.transpose()?);
         let opened = Opened { home, life, nonce, direct };
-        Ok(Remote::new(peer, bytes, Arc::new(opened)))
+        Ok(Remote::new(peer, bytes, Arc::new(opened)).beginning_at(key.behind.into()))
+    }
+
+    fn owns(
+        &self,
+        from: &Registered,
+        to: &Remote,
+        signal: Option<&mut RemoteSignal>,
+    ) -> Result<(), LinkError> {
+        self.here(from, &(0..0))?;
+        let opened = to.data::<Opened>().filter(|opened| self.is_ours(&opened.home));
+        let opened = opened.ok_or(LinkError::Foreign("a region"))?;
+        let told = signal.map(|signal| {
+            signal.data::<Signal>().is_some_and(|told| Arc::ptr_eq(&told.life, &opened.life))
+        });
+        if told == Some(false) { Err(LinkError::Foreign("a signal")) } else { Ok(()) }
     }
 
     fn attach_signal(&self, peer: Rank, slot: u32) -> Result<RemoteSignal, LinkError> {
@@ -493,7 +508,7 @@ impl Link for UcxLink {
             report.posted = report.posted.wrapping_add(posted);
             report.bytes = report.bytes.wrapping_add(bytes);
             if life.alive().is_err() {
-                report.quarantined += life.flight().in_hand;
+                report.quarantined += life.flight().in_hand();
             }
         }
         report.refused = self.home.refused();

@@ -25,8 +25,8 @@ struct Sent {
 /// `ucp_send_nbx_callback_t`.
 type SendCallback = unsafe extern "C" fn(*mut c_void, UcsStatus, *mut c_void);
 
-/// Sends a message, a part of `operation`. Whether it is done already; if not, its part of the
-/// operation is over when UCX says so.
+/// Sends a message, a part of `operation`, which the caller has taken in hand. Whether it is done already, and the
+/// caller's to let go; if not, it is let go and its part of the operation is over when UCX says so.
 pub(crate) fn send(
     life: &Arc<Life>,
     inner: &Inner,
@@ -52,7 +52,6 @@ pub(crate) fn send(
             // SAFETY: UCX calls `ended` from within progress only, which needs the core that the
             // caller has: until then the box is this call's.
             unsafe { (*sent).held = held };
-            life.flight().in_hand += 1;
             Ok(false)
         }
         Ok((None, held)) => {
@@ -79,11 +78,11 @@ unsafe extern "C" fn ended(request: *mut c_void, status: UcsStatus, user_data: *
     // SAFETY: `send` left the box to this call.
     let sent = unsafe { Box::from_raw(user_data.cast::<Sent>()) };
     let mut flight = sent.life.flight();
-    flight.in_hand -= 1;
     // What was not sent is never done: the endpoint has failed, and the completions end.
     if let (true, Some(operation)) = (Status(status).check().is_ok(), sent.operation) {
         flight.over(operation, 1);
     }
+    flight.let_go(1);
     drop(flight);
     // SAFETY: U1, W2, as UCX calls back with the core in hand; it is done, and not used again.
     unsafe { (sent.api.ucp_request_free)(request) };

@@ -14,7 +14,7 @@
 ///         "renamed"
 ///     }
 ///     delegate_link!(0: rank, capabilities, peer_state, end_peer, register, attach, attach_signal);
-///     delegate_link!(0: write, write_inline, read, write_signal, signal, post_add, add, compare_swap);
+///     delegate_link!(0: owns, write, write_inline, read, write_signal, signal, post_add, add, compare_swap);
 ///     delegate_link!(0: fence, flush, completions, moves_by_itself, progress, wait, explain, report);
 /// }
 /// ```
@@ -60,6 +60,16 @@ macro_rules! delegate_link {
             key: &$crate::link::RegionKey,
         ) -> Result<$crate::link::Remote, $crate::link::LinkError> {
             self.$link.attach(peer, key)
+        }
+    };
+    (@owns $link:tt) => {
+        fn owns(
+            &self,
+            from: &$crate::link::Registered,
+            to: &$crate::link::Remote,
+            signal: Option<&mut $crate::link::RemoteSignal>,
+        ) -> Result<(), $crate::link::LinkError> {
+            self.$link.owns(from, to, signal)
         }
     };
     (@attach_signal $link:tt) => {

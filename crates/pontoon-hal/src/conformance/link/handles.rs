@@ -93,6 +93,11 @@ pub fn handles_of_others_are_refused<S: LinkSubject>(subject: &S) -> Checked {
     let tell = |signal: &mut _| link.write_signal(&local, 0..8, &to, 0, signal, 1, order).map(drop);
     refused("another link's signal", tell(&mut others));
     refused("another peer's signal", tell(&mut elsewhere));
+    refused("registered memory", link.owns(&foreign, &to, None));
+    refused("a region", link.owns(&local, &theirs, None));
+    refused("another link's signal", link.owns(&local, &to, Some(&mut others)));
+    refused("another peer's signal", link.owns(&local, &to, Some(&mut elsewhere)));
+    world.good("owns", link.owns(&local, &to, Some(&mut signal)));
     let number = world.post(0, || link.signal(&mut signal, 1, order));
     world.holds("a refused operation has a number", number.get() == 1);
     Checked::Yes
