@@ -209,6 +209,31 @@ fn a_batch_adds_among_its_puts() {
     }
 }
 
+/// A trigger's additions go where the port leads that prepared them, whichever it is of its ring.
+#[test]
+fn a_trigger_adds_where_its_port_leads() {
+    let ([zero, one], comm) = (pair(), open(0, unhurried()));
+    let parts = [0, 1].map(|_| {
+        let block = one.segment.allocate(64).expect("room");
+        let key = one.link.register(&block).expect("registered");
+        let target = zero.link.attach(Rank(1), key.key().expect("a key")).expect("attached");
+        let port = comm.port(&zero.link, zero.source.clone(), target, None).expect("a port");
+        (port, block, key)
+    });
+    let [(first, there, _), (second, elsewhere, _)] = &parts;
+    let found = || [there, elsewhere].map(|block| words(block, 8, 1)[0]);
+    zero.words(0, 1).fill(9);
+    let fire = |prepared: Result<pontoon_comm::Prepare<'_>, SendError>| {
+        let trigger = prepared.expect("in range").arm().expect("a proxy");
+        trigger.fire().expect("open").wait(patient()).expect("done");
+    };
+    fire(second.prepare().atomic_add(8, 5));
+    assert_eq!(found(), [0, 5]);
+    fire(first.prepare().put_by(second, 0..8, 0).and_then(|it| it.atomic_add(8, 3)));
+    assert_eq!(found(), [3, 5]);
+    assert_eq!([there, elsewhere].map(|block| words(block, 0, 1)[0]), [0, 9]);
+}
+
 /// A trigger counts at the peer, beside its puts.
 #[test]
 fn a_trigger_adds_each_time_it_is_fired() {

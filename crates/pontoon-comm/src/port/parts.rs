@@ -153,13 +153,13 @@ impl Parts {
         let (peer, link, patience) =
             (self.peer(), &self.channel.link, self.proxy.settings.patience);
         let ending = Ending::Aborted { reason: reason::ABANDONED, by: link.rank() };
-        let (since, beat) = (self.lane.close(ending), self.proxy.beat().value());
+        let (since, rounds) = (self.lane.close(ending), self.proxy.rounds.sum());
         self.proxy.ring_the_bell();
         if self.comes_to_its_end(end, || since.elapsed() < patience) {
             return;
         }
         // A proxy that stands still is not the link's fault, and no ending of that would move it.
-        if self.proxy.beat().value() != beat || self.proxy.is_gone() {
+        if self.proxy.rounds.sum() != rounds || self.proxy.is_gone() {
             tracing::warn!(target: "pontoon::comm", peer = peer.0, link = link.name(),
                 "what a dropped ticket asked for does not get on: the link to the peer is ended");
             link.end_peer(peer, ending);

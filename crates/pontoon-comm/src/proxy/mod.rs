@@ -79,6 +79,13 @@ pub(crate) struct Rounds {
     pub(crate) lanes: AtomicU64,
 }
 
+impl Rounds {
+    /// How many there were.
+    pub(crate) fn sum(&self) -> u64 {
+        self.busy.load(Relaxed).wrapping_add(self.idle.load(Relaxed))
+    }
+}
+
 impl Shared {
     /// Wakes the proxy if it sleeps. Called after each push; one load while it does not.
     #[inline]

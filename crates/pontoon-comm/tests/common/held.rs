@@ -1,5 +1,7 @@
 //! A link whose operations are under way for as long as a test wants.
 
+#![allow(dead_code, reason = "each test uses its part")]
+
 use std::{
     ops::Range,
     sync::{Arc, Mutex, MutexGuard},
@@ -60,6 +62,10 @@ struct State {
 /// What comes before the post with a number, counted from 1.
 #[derive(Clone, Debug)]
 pub(crate) enum Before {
+    /// It is posted.
+    Nothing,
+    /// It is refused.
+    Refusal { at: usize },
     /// It waits until the gate is open. Then the proxy panics, if that is said.
     Gate { at: usize, gate: Arc<Gate>, panics: bool },
     /// Each takes so long.
@@ -160,6 +166,11 @@ impl Held {
         locked(&self.done).pub_release(count);
     }
 
+    /// Whether the completions have ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.completions.ending().is_some()
+    }
+
     /// Ends the completions.
     pub(crate) fn end(&self, ending: Ending) {
         self.completions.end(ending);
@@ -171,6 +182,9 @@ impl Held {
             Some(Before::Gate { at, gate, panics }) if at == self.posted() + 1 => {
                 gate.pass();
                 assert!(!panics, "on purpose");
+            }
+            Some(Before::Refusal { at }) if at == self.posted() + 1 => {
+                return Err(LinkError::Foreign("what a test refuses"));
             }
             Some(Before::Pause(time)) => std::thread::sleep(time),
             _ => {}
