@@ -1,8 +1,10 @@
 //! Which way a call takes where there are two: by what both cost so far.
 //!
 //! Calls are put in classes by size. In each class one call in [`EXPLORE`] takes the other way, so that what
-//! is known stays true; one in [`SAMPLE`] is timed, from the call until its bytes may be used again. The
-//! other way is chosen once it was cheaper by a tenth, so that two of the same cost do not alternate.
+//! is known stays true; one in [`SAMPLE`] is timed, from the call until its bytes may be used again. Of two times
+//! in a row the shorter counts: a thread that lost its processor once says nothing of the way. The
+//! other way is chosen once it was cheaper by a tenth, so that two of the same cost do not alternate. A call by
+//! the ring whose ticket is waited for when it is done already teaches nothing, for nobody saw when it was.
 
 use core::fmt;
 
@@ -25,6 +27,8 @@ struct Class {
     calls: AtomicU64,
     /// Nanoseconds that a call took, by mode; 0 is not known.
     cost: [AtomicU64; 2],
+    /// The last time that a call took, by mode.
+    last: [AtomicU64; 2],
     /// Whether the ring is the better way.
     ring: AtomicU64,
 }
@@ -99,8 +103,11 @@ impl Chooser {
     pub(crate) fn learn(&self, mode: Mode, bytes: usize, nanos: u64) {
         let class = &self.classes[class_of(bytes)];
         let cost = &class.cost[at(mode)];
-        let known = cost.load(Relaxed);
-        let newest = nanos.max(1);
+        let (known, nanos) = (cost.load(Relaxed), nanos.max(1));
+        let newest = match class.last[at(mode)].swap(nanos, Relaxed) {
+            0 => nanos,
+            last => nanos.min(last),
+        };
         let cost_now = match known {
             0 => newest,
             _ => known - known / WEIGHT + newest / WEIGHT,
@@ -170,6 +177,18 @@ mod tests {
         // And back, when the ring is slow.
         (0..40).for_each(|_| chooser.learn(Mode::Ring, 64, 5000));
         assert_eq!(chooser.choose(64).mode, Mode::Direct);
+    }
+
+    #[test]
+    fn a_thread_that_lost_its_processor_once_turns_nothing() {
+        let chooser = Chooser::default();
+        (0..4).for_each(|_| chooser.learn(Mode::Direct, 8, 100));
+        (0..4).for_each(|_| chooser.learn(Mode::Ring, 8, 120));
+        chooser.learn(Mode::Direct, 8, 10_000_000);
+        assert_eq!(chooser.why(8, true).mode, Mode::Direct);
+        // Twice in a row is a way that has become slow.
+        chooser.learn(Mode::Direct, 8, 10_000_000);
+        assert_eq!(chooser.why(8, true).mode, Mode::Ring);
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub struct CommReport {
     pub busy_rounds: u64,
     /// Rounds in which it had nothing to do. It makes few while it sleeps.
     pub idle_rounds: u64,
+    /// How often a link refused a task that the proxy had for it, or had no room: the proxy saw it all the same.
+    pub refused: u64,
     /// How often a call woke the proxy from its sleep.
     pub wakes: u64,
 }
@@ -168,6 +170,7 @@ impl Comm {
             busy_rounds: rounds.busy.load(Relaxed),
             idle_rounds: rounds.idle.load(Relaxed),
             lanes: rounds.lanes.load(Relaxed),
+            refused: rounds.refused.load(Relaxed),
             wakes: self.proxy.shared.wakes(),
             ..CommReport::default()
         };

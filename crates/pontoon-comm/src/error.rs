@@ -168,6 +168,13 @@ pub enum SendError {
         /// Bytes of an element.
         element: usize,
     },
+    /// What lands of others would overwrite what is summed.
+    Overlap {
+        /// What is summed.
+        summed: Range<usize>,
+        /// Where what others have lands.
+        landing: Range<usize>,
+    },
     /// The team has no such other member.
     NoMember {
         /// The place asked for.
@@ -284,6 +291,11 @@ impl fmt::Display for SendError {
             Self::Pieces { piece, element } => {
                 write!(f, "{piece} bytes are no whole number of elements of {element} bytes")
             }
+            Self::Overlap { summed, landing } => write!(
+                f,
+                "what lands at {}..{} would overwrite what is summed at {}..{}: keep them apart",
+                landing.start, landing.end, summed.start, summed.end
+            ),
             Self::NoMember { place, size } => {
                 write!(f, "place {place} is none of the others of a team of {size}")
             }

@@ -17,7 +17,7 @@ use crate::{
     channel::{Channel, NoSignal, Route},
     error::reason,
     fuse::Fuse,
-    proxy::{A_TASK, Heart, Shared},
+    proxy::{A_TASK, Heart, Rounds, Shared},
     ring::{Consumer, Ring, RingError, Taken},
     routes::{Known, Routes},
 };
@@ -217,7 +217,7 @@ impl Haul {
     }
 
     /// Takes up to `batch` tasks or [`TURN_BYTES`], and tells of those that are done.
-    pub(crate) fn turn(&mut self, batch: u32, heart: &mut Heart) -> Turn {
+    pub(crate) fn turn(&mut self, batch: u32, heart: &mut Heart, rounds: &Rounds) -> Turn {
         if self.lane.ending().is_some() {
             return self.leave();
         }
@@ -260,6 +260,9 @@ impl Haul {
             Intake::Fuse(fuse) => fuse.drain(batch, take),
         };
         self.is_held_up = is_held_up;
+        if is_held_up || fault.is_some() {
+            grow(&rounds.refused, 1);
+        }
         if tasks > 0 {
             let counts = &lane.counts;
             grow(&counts.tasks, tasks);

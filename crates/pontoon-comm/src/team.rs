@@ -113,7 +113,7 @@ impl Team {
     /// # Errors
     ///
     /// [`SendError`]; the bytes of the others are then as they may be, and may yet be written. The team is
-    /// [broken](SendError::Broken) from then on.
+    /// [broken](SendError::Broken) from then on, but for [`SendError::OutOfRange`], which comes before anything is done.
     ///
     /// # Blocks
     ///
@@ -125,6 +125,7 @@ impl Team {
         shape: Shape,
         bound: Bound,
     ) -> Result<(), SendError> {
+        self.has_room(&bytes, bytes.start..bytes.end)?;
         let call = self.call(root, bound)?;
         self.whole(self.broadcast_by(&call, root, &bytes, shape))
     }
@@ -168,7 +169,8 @@ impl Team {
     /// # Errors
     ///
     /// [`SendError`]; the bytes are then as they may be, and may yet be written, and the team is
-    /// [broken](SendError::Broken). [`SendError::Pieces`] and [`SendError::OutOfRange`] break nothing.
+    /// [broken](SendError::Broken). [`SendError::Pieces`], [`SendError::OutOfRange`] and [`SendError::Overlap`] break
+    /// nothing.
     ///
     /// # Blocks
     ///
@@ -190,25 +192,23 @@ impl Team {
         if let Some(piece) = whole.into_iter().find(|bytes| !bytes.is_multiple_of(element)) {
             return Err(SendError::Pieces { piece, element });
         }
-        self.has_room(&bytes, landing, shape)?;
+        let parts = if shape == Shape::Flat { self.size() - 1 } else { 1 };
+        let landed = bytes.len().saturating_mul(parts);
+        let lands = landing..landing.saturating_add(landed);
+        self.has_room(&bytes, lands.clone())?;
+        if lands.start < bytes.end && bytes.start < lands.end && landed > 0 {
+            return Err(SendError::Overlap { summed: bytes, landing: lands });
+        }
         let call = self.call(root, bound)?;
         self.whole(self.reduce_by(&call, root, &bytes, landing, shape, add))
     }
 
     /// That the team's memory has the bytes, and what lands of others.
-    fn has_room(
-        &self,
-        bytes: &Range<usize>,
-        landing: usize,
-        shape: Shape,
-    ) -> Result<(), SendError> {
+    fn has_room(&self, bytes: &Range<usize>, lands: Range<usize>) -> Result<(), SendError> {
         let Some(member) = self.inner.members.iter().flatten().next() else { return Ok(()) };
-        let parts = if shape == Shape::Flat { self.size() - 1 } else { 1 };
-        let landed = bytes.len().checked_mul(parts).and_then(|all| landing.checked_add(all));
-        let all = member.data.source_bytes();
-        let end = landed.unwrap_or(usize::MAX).max(bytes.end);
+        let (all, end) = (member.data.source_bytes(), lands.end.max(bytes.end));
         if bytes.start > bytes.end || end > all {
-            let asked = bytes.start.min(landing)..end;
+            let asked = bytes.start.min(lands.start)..end;
             return Err(SendError::OutOfRange { peer: member.data.peer(), asked, bytes: all });
         }
         Ok(())

@@ -14,9 +14,12 @@ use std::{
 use common::{Side, open, pair, patient};
 use held::{Before, Gate, Held, Log, settle, until};
 use pontoon_comm::{Comm, DoubleBuffer, Mode, Port, SendError, Settings, Weak};
-use pontoon_hal::link::LinkError;
+use pontoon_hal::{
+    conformance::link::delegate_link,
+    link::{Link, LinkError},
+};
 use pontoon_signal::{
-    Seq,
+    Rank, Seq,
     shim::{AtomicU32, Ordering::Relaxed},
 };
 
@@ -211,12 +214,56 @@ fn halves_that_are_under_way_are_waited_for() {
     }
 }
 
+/// A link that a proxy has to move, and that keeps it the first time until a gate is open.
+#[derive(Debug)]
+struct Slow {
+    inner: Arc<dyn Link>,
+    gate: Gate,
+}
+
+impl Link for Slow {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+    delegate_link!(inner: rank, capabilities, peer_state, end_peer, register, attach, attach_signal);
+    delegate_link!(inner: owns, write, write_inline, read, write_signal, signal, post_add, add);
+    delegate_link!(inner: compare_swap, fence, flush, completions, wait, explain, report);
+    fn moves_by_itself(&self, _: Rank) -> bool {
+        false
+    }
+    fn progress(&self) -> bool {
+        self.gate.pass();
+        false
+    }
+}
+
+/// What is pushed after a round has passed its ring, and before the order to end, is found by the next round.
+#[test]
+fn what_was_pushed_just_before_the_end_is_done() {
+    let ([zero, one], comm) = (pair(), open(0, giving_up_after(Duration::from_secs(20))));
+    let port = zero.port(&comm, 0).in_mode(Mode::Ring).expect("always");
+    port.signal(1, Weak).expect("room").wait(patient()).expect("its ring is found");
+    let slow = Arc::new(Slow { inner: Arc::clone(&zero.link), gate: Gate::default() });
+    let link: Arc<dyn Link> = Arc::clone(&slow) as _;
+    let _behind = comm.port(&link, zero.source.clone(), zero.target.clone(), None).expect("a port");
+    // Past the first ring, and before the end of its round.
+    slow.gate.reached();
+    drop(port.signal(1, Weak).expect("room"));
+    thread::scope(|scope| {
+        scope.spawn(|| drop(comm));
+        // Mostly it is told to end before it goes on.
+        thread::sleep(Duration::from_millis(50));
+        slow.gate.open();
+    });
+    assert_eq!(one.incoming(0).value(), Seq::new(2));
+}
+
 /// What was pushed is done, however soon the `Comm` is dropped after it.
 #[test]
 fn nothing_that_was_pushed_before_the_end_is_lost() {
     let [zero, one] = pair();
     let heard = one.incoming(0);
-    for round in 1..=1000 {
+    for round in 1..=200 {
         let comm = open(0, giving_up_after(Duration::from_secs(20)));
         let port = zero.port(&comm, 0).in_mode(Mode::Ring).expect("always");
         drop(port.signal(1, Weak).expect("room"));

@@ -224,6 +224,44 @@ fn the_order_of_a_signal_reaches_the_link() {
     assert_eq!(one.incoming(0).value(), Seq::new(11));
 }
 
+/// The same of calls that are made directly, and of triggers, whose signal vouches for all before it.
+#[test]
+fn the_order_of_a_signal_reaches_the_link_whoever_makes_the_call() {
+    let ([zero, _one], comm, log) = (pair(), open(0, patiently()), Log::default());
+    let link = Held::mapped(&zero, "a", &log);
+    let port = link.port(&zero, &comm, 0).in_mode(Mode::Direct).expect("mapped");
+    let bytes = &*zero.words(0, 4);
+    drop(port.signal(1, Weak).expect("made"));
+    drop(port.put_signal(bytes, 0, 1, Strong).expect("made"));
+    drop(port.signal(1, Strong).expect("made"));
+    drop(port.put_signal(bytes, 0, 1, Weak).expect("made"));
+    let mut batch = port.batch();
+    batch.put(bytes, 0).and_then(|()| batch.signal(1)).expect("room");
+    drop(batch.send().expect("made"));
+    let trigger = port.prepare().put(0..8, 0).and_then(|it| it.signal(1)).expect("in range");
+    let trigger = trigger.arm().expect("a proxy");
+    drop(trigger.fire().expect("open"));
+    until("the posts", || link.posted() == 8);
+    let orders: Vec<_> = lines(&log).iter().map(|(.., order)| *order).collect();
+    let (weak, strong) = (Some(Order::Weak), Some(Order::Strong));
+    assert_eq!(orders, [weak, strong, strong, weak, None, strong, None, strong]);
+}
+
+/// A firing wakes a proxy that sleeps, too.
+#[test]
+fn a_firing_wakes_a_proxy_that_sleeps() {
+    let mut chosen = patiently();
+    (chosen.spins, chosen.yields) = (0, 0);
+    let ([zero, _one], comm) = (pair(), open(0, chosen));
+    let port = zero.port(&comm, 0);
+    let trigger = port.prepare().signal(1).expect("it has one").arm().expect("a proxy");
+    let before = comm.report().wakes;
+    until("the proxy to be woken 100 times", || {
+        trigger.fire().expect("open").wait(in_time()).expect("done");
+        comm.report().wakes >= before + 100
+    });
+}
+
 /// Y1: a ring has its batch, and then it is the next one's turn.
 #[test]
 fn a_turn_ends_after_its_batch() {

@@ -75,6 +75,8 @@ pub(crate) struct Shared {
 pub(crate) struct Rounds {
     pub(crate) busy: AtomicU64,
     pub(crate) idle: AtomicU64,
+    /// Turns of rings and triggers that left a task which their link did not take.
+    pub(crate) refused: AtomicU64,
     /// Rings and triggers that it goes round.
     pub(crate) lanes: AtomicU64,
 }

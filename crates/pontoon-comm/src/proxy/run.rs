@@ -135,7 +135,7 @@ impl Run {
         for at in 0..self.hauls.len() {
             self.heart.after(A_TURN);
             busy |= self.hauls[at].move_link();
-            match self.hauls[at].turn(batch, &mut self.heart) {
+            match self.hauls[at].turn(batch, &mut self.heart, &self.shared.rounds) {
                 Turn::Busy => busy = true,
                 Turn::Waiting => waiting = true,
                 Turn::Over => {

@@ -48,6 +48,7 @@ pub(crate) struct Held {
     log: Log,
     done: Mutex<Publisher>,
     completions: Slot,
+    is_mapped: bool,
     state: Mutex<State>,
 }
 
@@ -88,7 +89,7 @@ impl Gate {
         locked(&self.state).1 = true;
     }
 
-    fn pass(&self) {
+    pub(crate) fn pass(&self) {
         locked(&self.state).0 = true;
         until("the gate to open", || locked(&self.state).1);
     }
@@ -121,7 +122,14 @@ impl Held {
         let done = Mutex::new(table.publisher(slot).expect("free"));
         let (completions, state) = (table.slot(slot).expect("there"), Mutex::default());
         let (inner, log) = (Arc::clone(&side.link), Arc::clone(log));
-        Arc::new(Self { name, inner, log, done, completions, state })
+        let is_mapped = false;
+        Arc::new(Self { name, inner, log, done, completions, is_mapped, state })
+    }
+
+    /// The same of memory that calls may reach directly.
+    pub(crate) fn mapped(side: &Side, name: &'static str, log: &Log) -> Arc<Self> {
+        let held = Arc::try_unwrap(Self::over(side, name, log)).expect("nobody else has it");
+        Arc::new(Self { is_mapped: true, ..held })
     }
 
     /// A port over it by the ring, which grows the peer's slot `slot`.
@@ -130,7 +138,7 @@ impl Held {
         let signal = link.attach_signal(side.peer(), slot).expect("a free slot");
         let port = comm.port(&link, side.source.clone(), side.target.clone(), Some(signal));
         let port = port.expect("a port");
-        assert_eq!(port.mode(), Some(Mode::Ring), "nothing is mapped");
+        assert_eq!(port.mode(), (!self.is_mapped).then_some(Mode::Ring));
         port
     }
 
@@ -204,7 +212,7 @@ impl Link for Held {
     delegate_link!(inner: rank);
     fn capabilities(&self, peer: Rank) -> Result<LinkCapabilities, LinkError> {
         let mut capabilities = self.inner.capabilities(peer)?;
-        capabilities.mapped = false;
+        capabilities.mapped = self.is_mapped;
         Ok(capabilities)
     }
     delegate_link!(inner: peer_state);

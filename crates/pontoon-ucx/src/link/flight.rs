@@ -1,6 +1,9 @@
 //! What is under way to a peer: numbers of operations and of messages, and what is waited for.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    mem,
+};
 
 use pontoon_hal::link::Registered;
 use pontoon_signal::{Ending, Seq, SharedPublisher, Slot};
@@ -58,6 +61,12 @@ pub(crate) struct Adding {
     pub(crate) offset: usize,
     /// Where its old value goes, with the registration: the bytes belong to the link.
     pub(crate) reply: Option<(Stretch, Registered)>,
+}
+
+/// What a peer that has ended will never bring.
+pub(crate) struct Forsaken {
+    _reads: BTreeMap<u64, Reading>,
+    _adds: BTreeMap<u64, Adding>,
 }
 
 /// A question that the peer answers.
@@ -154,10 +163,14 @@ impl Flight {
         self.end_if_free();
     }
 
-    /// The peer has ended (F3).
-    pub(crate) fn end(&mut self, completions: Slot, ending: Ending) {
+    /// The peer has ended (F3). What is asked for and will never come is to be dropped without the lock.
+    pub(crate) fn end(&mut self, completions: Slot, ending: Ending) -> Forsaken {
         self.gone = Some((completions, ending));
         self.end_if_free();
+        let (landing, reads) =
+            mem::take(&mut self.reads).into_iter().partition(|(_, reading)| reading.landing);
+        self.reads = landing;
+        Forsaken { _reads: reads, _adds: mem::take(&mut self.adds) }
     }
 
     fn end_if_free(&self) {
@@ -303,7 +316,7 @@ impl Flight {
 #[cfg(test)]
 mod tests {
     use super::{Answer, DEPTH, Flight};
-    use pontoon_signal::{Seq, SignalTable, Slot, SlotId, TableShape};
+    use pontoon_signal::{Ending, Seq, SignalTable, Slot, SlotId, TableShape};
 
     fn flight() -> (Flight, Slot) {
         let table = SignalTable::in_process(TableShape::new(1, 1));
@@ -324,6 +337,27 @@ mod tests {
         // What is over is so once.
         flight.over(Seq::new(2), 1);
         assert_eq!(completions.value(), Seq::new(3));
+    }
+
+    /// F3.
+    #[test]
+    fn completions_end_once_nothing_is_in_hand() {
+        let (mut flight, completions) = flight();
+        let number = flight.begin(2, 8).unwrap();
+        assert!(flight.take(2));
+        let ending = Ending::LinkFailed { code: -5 };
+        let _ = flight.end(completions.clone(), ending);
+        assert!(!flight.take(1), "after the end");
+        assert_eq!((completions.ending(), flight.in_hand()), (None, 2));
+        flight.let_go(1);
+        assert_eq!(completions.ending(), None);
+        // What came to its end is told before.
+        flight.over(number, 2);
+        flight.let_go(1);
+        assert_eq!((completions.ending(), completions.value()), (Some(ending), Seq::new(1)));
+        let (mut flight, completions) = self::flight();
+        let _ = flight.end(completions.clone(), ending);
+        assert_eq!(completions.ending(), Some(ending));
     }
 
     #[test]

@@ -160,7 +160,8 @@ impl Life {
         let first = self.ending.set(End { ending, call }).is_ok();
         if first {
             // Who had the flight in hand before may be storing an answer; whoever has it after this finds the end.
-            self.flight().end(self.completions.clone(), ending);
+            let forsaken = self.flight().end(self.completions.clone(), ending);
+            drop(forsaken);
             drop(self.part());
             for (_, publisher) in std::mem::take(&mut lock(&self.inbound).publishers) {
                 publisher.end(ending);

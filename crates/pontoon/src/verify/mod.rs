@@ -16,7 +16,7 @@ use pontoon_comm::{Comm, CommError, Mode, Port, SendError, Settings, Trigger, We
 use pontoon_cpu::{Context, CpuDevice, CpuSpec, Kernel, OpenDeviceError};
 use pontoon_hal::{AllocateError, Engine, OpenQueueError};
 use pontoon_queue::{Buffer, Fence, Stream, StreamError};
-use pontoon_signal::{Bound, Host, Nanos, Os, Rank, Seq, SlotId, Waiter};
+use pontoon_signal::{Bound, Host, Nanos, Os, Rank, SlotId, Waiter};
 
 use pair::{Made, Pair};
 
@@ -85,7 +85,7 @@ pub enum Stage {
     Nothing,
     /// The kernel posted it.
     Posted,
-    /// The proxy took it.
+    /// The proxy had it for the link, which did not take it.
     SeenByProxy,
     /// The link was given it.
     OnTheLink,
@@ -252,7 +252,7 @@ pub fn verify_with(
         comm.stop_proxy(true);
     }
     // Otherwise kept as long as it is used.
-    let _comm = (sabotage != Sabotage::Closed).then_some(comm);
+    let comm = (sabotage != Sabotage::Closed).then_some(comm);
     if sabotage == Sabotage::Peer {
         pair.end_peer();
     }
@@ -287,7 +287,8 @@ pub fn verify_with(
         return Ok(Outcome::Works(Duration::from_nanos(took.since(*began).0)));
     }
     let has_arrived = incoming.value() != start;
-    let at = stage(&sender, &port, by, &pair, has_arrived);
+    let refused = comm.as_ref().map_or(0, |comm| comm.report().refused);
+    let at = stage(&sender, &pair, has_arrived, refused);
     let mut why = Vec::new();
     if let Some(Err(error)) = sender.ended.get() {
         why.push(error.to_string());
@@ -303,7 +304,7 @@ pub fn verify_with(
 }
 
 /// How far the message came that was not observed.
-fn stage(sender: &Sender, port: &Port, by: By, pair: &Pair, has_arrived: bool) -> Stage {
+fn stage(sender: &Sender, pair: &Pair, has_arrived: bool, refused: u64) -> Stage {
     if has_arrived {
         return Stage::Arrived;
     }
@@ -313,10 +314,7 @@ fn stage(sender: &Sender, port: &Port, by: By, pair: &Pair, has_arrived: bool) -
     if pair.posted() > 0 {
         return Stage::OnTheLink;
     }
-    match by {
-        By::Ring if port.progress().taken != Seq::new(0) => Stage::SeenByProxy,
-        _ => Stage::Posted,
-    }
+    if refused > 0 { Stage::SeenByProxy } else { Stage::Posted }
 }
 
 /// The kernel that writes, sends and signals.
