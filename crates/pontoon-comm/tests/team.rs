@@ -247,3 +247,47 @@ fn what_does_not_fit_is_refused_and_breaks_nothing() {
     let ends = each(&all, |_, one| one.team.broadcast(0, 0..64, Shape::Flat, patient()));
     assert!(ends.iter().all(Result::is_ok), "{ends:?}");
 }
+
+/// What makes no sense is refused by each member for itself, and breaks nothing.
+#[test]
+fn a_call_out_of_the_memory_or_over_itself_is_refused() {
+    let all = team(3, 0, None);
+    let whole = WORDS * 8 * 3;
+    let (flat, ring) = (Shape::Flat, Shape::Ring { piece: 64 });
+    for One { team, .. } in &all {
+        for asked in [whole - 8..whole + 8, usize::MAX - 8..usize::MAX] {
+            for shape in [flat, ring] {
+                let told = team.broadcast(0, asked.clone(), shape, patient());
+                assert!(matches!(told, Err(SendError::OutOfRange { .. })), "{told:?}");
+            }
+        }
+        let sum = |bytes: std::ops::Range<usize>, landing, shape| {
+            let summed = Summed { bytes, landing, element: 8 };
+            team.reduce(0, summed, shape, patient(), |_, _| panic!("nothing is summed"))
+        };
+        // Two others land behind each other where one does in a ring.
+        for (bytes, landing, shape) in
+            [(0..128, 0, flat), (0..128, 120, ring), (256..384, 136, ring), (256..384, 8, flat)]
+        {
+            let told = sum(bytes.clone(), landing, shape);
+            assert!(matches!(told, Err(SendError::Overlap { .. })), "{bytes:?} {landing} {told:?}");
+        }
+        let told = sum(0..128, whole - 64, ring).map_err(|error| error.to_string());
+        assert!(told.is_err_and(|error| error.contains("are not within the region")));
+    }
+    // Beside each other they are apart, and nobody's team is broken.
+    let sums = each(&all, |at, one| {
+        words(&one.block, 0, WORDS * 3).fill(at as u64 + 1);
+        let summed = Summed { bytes: 256..384, landing: 0, element: 8 };
+        one.team.reduce(0, summed, flat, patient(), |parts, sum| {
+            for part in parts {
+                for word in 0..sum.len() / 8 {
+                    let (from, to) = (part.start + 8 * word, sum.start + 8 * word);
+                    words(&one.block, to, 1)[0] += words(&one.block, from, 1)[0];
+                }
+            }
+        })
+    });
+    assert_eq!(sums, [Ok(()), Ok(()), Ok(())]);
+    assert!(words(&all[0].block, 256, 16).iter().all(|word| *word == 6));
+}
