@@ -170,9 +170,11 @@ impl Link for Late {
         &self,
         from: &Registered,
         to: &Remote,
-        _: Option<&mut RemoteSignal>,
+        signal: Option<&mut RemoteSignal>,
     ) -> Result<(), LinkError> {
-        self.inner.owns(from, to, None)
+        let Some(signal) = signal else { return self.inner.owns(from, to, None) };
+        let told = self.told(signal, Some(to.peer()))?;
+        self.inner.owns(from, to, Some(&mut told.lock().unwrap()))
     }
 
     fn attach_signal(&self, peer: Rank, slot: u32) -> Result<RemoteSignal, LinkError> {

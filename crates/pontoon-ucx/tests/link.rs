@@ -177,7 +177,8 @@ fn capabilities_tell_messages_from_mapped_memory() {
 }
 
 /// What a peer refuses of additions: one that brings nothing is told by the next flush, and one whose old value
-/// somebody waits for ends the way, as a read does. Where the peer is mapped both are refused at once.
+/// somebody waits for ends the way, as a read does. Where the peer is mapped both are refused at once, and so is, with
+/// any link, what lies on no word's place.
 #[test]
 fn additions_that_the_peer_refuses_are_told() {
     for (transport, allocated) in [("tcp", false), ("posix", false), ("posix", true)] {
@@ -194,14 +195,15 @@ fn additions_that_the_peer_refuses_are_told() {
         drop(gone);
         let unknown = LinkError::Key { peer: Rank(1), why: KeyFault::Unknown };
         let misaligned = LinkError::Misaligned { offset: 8 };
-        let flush = || near.flush(Rank(1), Bound::within(Duration::from_secs(30)));
-        for (to, refused) in [(&to_off, misaligned), (&to_gone, unknown)] {
-            match near.post_add(to, 8, 1, None) {
-                Ok(_) => assert_eq!((flush(), allocated), (Err(refused), false), "{transport}"),
-                Err(at_once) => assert_eq!((at_once, allocated), (refused, true), "{transport}"),
-            }
-            assert_eq!(flush(), Ok(()), "{transport}: told once");
+        let in_time = || Bound::within(Duration::from_secs(30));
+        let flush = || near.flush(Rank(1), in_time());
+        assert_eq!(near.post_add(&to_off, 8, 1, None), Err(misaligned.clone()), "{transport}");
+        assert_eq!(near.add(&to_off, 8, 1, in_time()), Err(misaligned), "{transport}");
+        match near.post_add(&to_gone, 8, 1, None) {
+            Ok(_) => assert_eq!((flush(), allocated), (Err(unknown), false), "{transport}"),
+            Err(at_once) => assert_eq!((at_once, allocated), (unknown, true), "{transport}"),
         }
+        assert_eq!(flush(), Ok(()), "{transport}: told once");
         let bytes = Span::of(&members[1].heap, 0..256).unwrap();
         assert!((0..256).step_by(8).all(|at| bytes.word(at).unwrap().load(Relaxed) == 0));
         let waited = near.post_add(&to_gone, 8, 1, Some((&local, 8)));

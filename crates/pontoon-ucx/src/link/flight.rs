@@ -39,8 +39,6 @@ pub(crate) struct Flight {
     late: u64,
     /// Of the writes that the peer refused, how many were told.
     refusals_told: u64,
-    /// Where a word was that the peer does not have on its place, and nobody was told yet.
-    misaligned: Option<usize>,
 }
 
 /// A read under way.
@@ -79,15 +77,14 @@ struct Asked {
     answer: Option<Answer>,
 }
 
-/// How a peer answers. As flags of a header: 0 to 5.
+/// How a peer answers. As flags of a header.
 ///
 /// ```text
 ///               first          second       nonce         offset
 ///   0 Done      what was there refusals     –             –
 ///   1 Unknown   –              –            –             –            no such region, or range
-///   2 Misaligned
-///   3 Taken     rank           generation   pid           –            of whom the slot is
-///   4 NoSlot    first rank     producers    slots         –            of the table
+///   2 Taken     rank           generation   pid           –            of whom the slot is
+///   3 NoSlot    first rank     producers    slots         –            of the table
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
@@ -100,9 +97,8 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) const DONE: u8 = 0;
     pub(crate) const UNKNOWN: u8 = 1;
-    pub(crate) const MISALIGNED: u8 = 2;
-    pub(crate) const TAKEN: u8 = 3;
-    pub(crate) const NO_SLOT: u8 = 4;
+    pub(crate) const TAKEN: u8 = 2;
+    pub(crate) const NO_SLOT: u8 = 3;
 
     pub(crate) fn done(first: u64, second: u64) -> Self {
         Self { code: Self::DONE, first, second, third: 0 }
@@ -129,7 +125,6 @@ impl Flight {
             gone: None,
             late: 0,
             refusals_told: 0,
-            misaligned: None,
         }
     }
 
@@ -251,16 +246,6 @@ impl Flight {
     /// The addition that message `number` asked for, if it did. It is to be dropped without the lock.
     pub(crate) fn take_add(&mut self, number: u64) -> Option<Adding> {
         self.adds.remove(&number)
-    }
-
-    /// An addition without a reply came to a word that is not on its place at the peer.
-    pub(crate) fn off_its_place(&mut self, offset: usize) {
-        self.misaligned.get_or_insert(offset);
-    }
-
-    /// Where such a word was, once.
-    pub(crate) fn tell_misaligned(&mut self) -> Option<usize> {
-        self.misaligned.take()
     }
 
     /// A question that message `number` asks.

@@ -210,7 +210,6 @@ impl UcxLink {
         let answer = self.question(&opened.life, header, (operation, Some(8)), bound)?;
         match answer.code {
             Answer::DONE => Ok(answer.first),
-            Answer::MISALIGNED => Err(LinkError::Misaligned { offset }),
             _ => Err(LinkError::Key { peer: opened.life.rank, why: KeyFault::Unknown }),
         }
     }

@@ -449,10 +449,6 @@ impl Link for UcxLink {
         }
         let header = Header::of(Kind::Flush);
         let answer = self.question(&life, header, (Operation::Flush, None), bound)?;
-        let misaligned = life.flight().tell_misaligned();
-        if let Some(offset) = misaligned {
-            return Err(LinkError::Misaligned { offset });
-        }
         if life.flight().tell_refusals(answer.second) {
             return Err(LinkError::Key { peer, why: KeyFault::Unknown });
         }

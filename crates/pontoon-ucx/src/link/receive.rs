@@ -146,7 +146,10 @@ impl Receiver {
                 Answer::refused(Answer::UNKNOWN)
             }
             Some((stretch, at)) => match stretch.region.word(at) {
-                Err(_) => Answer::refused(Answer::MISALIGNED),
+                Err(_) => {
+                    self.refuse(life, "no word is there");
+                    Answer::refused(Answer::UNKNOWN)
+                }
                 Ok(word) if header.kind == Kind::Add => {
                     Answer::done(word.fetch_add(header.first, Relaxed), 0)
                 }
@@ -224,9 +227,6 @@ impl Receiver {
         // With the flight in hand: who finds the life ended and nothing in hand has the bytes back.
         if life.alive().is_err() {
             return;
-        }
-        if code == Answer::MISALIGNED {
-            flight.off_its_place(*offset);
         }
         // It was looked for when it was posted.
         if let Some(place) = reply.as_ref().and_then(|(into, _)| into.region.word(into.at).ok()) {
