@@ -112,7 +112,7 @@ impl Link for Silent {
         "silent"
     }
     delegate_link!(inner: rank, capabilities, peer_state, end_peer, register, attach, attach_signal);
-    delegate_link!(inner: post_add, fence, explain, report);
+    delegate_link!(inner: fence, explain, report);
     fn write(
         &self,
         from: &Registered,
@@ -157,6 +157,19 @@ impl Link for Silent {
     }
     fn signal(&self, _: &mut RemoteSignal, _: u32, _: Order) -> Result<Seq, LinkError> {
         Err(LinkError::Foreign("a signal: windows send none"))
+    }
+    fn post_add(
+        &self,
+        to: &Remote,
+        offset: usize,
+        n: u64,
+        reply: Option<(&Registered, usize)>,
+    ) -> Result<Seq, LinkError> {
+        let (to, reply) = (to.clone(), reply.map(|(into, at)| (into.clone(), at)));
+        self.post(move |link| {
+            let reply = reply.as_ref().map(|(into, at)| (into, *at));
+            let _ = link.post_add(&to, offset, n, reply).expect("added");
+        })
     }
     fn add(&self, to: &Remote, offset: usize, n: u64, bound: Bound) -> Result<u64, LinkError> {
         self.answers(bound)?;

@@ -32,8 +32,8 @@ pub(crate) struct Plan {
     all: u32,
     /// Pages that are missed, and places that are read, at random.
     some: u32,
-    /// Pages that are released at once, and what that is called.
-    released: Vec<(&'static str, u32)>,
+    /// Pages that are released at once.
+    released: Vec<u32>,
     /// Pages that are acquired.
     acquired: u32,
 }
@@ -56,11 +56,12 @@ const RESIDENT: u32 = 15_360;
 const RUNS: [(&str, u16); 2] = [("dense", 512), ("scattered", 1)];
 
 impl Plan {
-    /// For so many bytes of home, of which more than `LEAST` are needed.
+    /// For so many bytes of home: [`LEAST`](Self::LEAST), or more.
     pub(crate) fn new(name: &'static str, bytes: usize, parts: Parts) -> Self {
         let all = (bytes / PAGE) as u32;
         let most = |pages: u32| pages.min(all / 4);
-        let released = vec![("64", most(64)), ("4096", most(4096))];
+        let mut released = vec![most(64), most(4096)];
+        released.dedup();
         Self { name, parts, all, some: most(256), released, acquired: most(4096) }
     }
 
@@ -78,7 +79,7 @@ impl Plan {
             steps.push(Step::Bare { pages: self.some });
         }
         steps.push(Step::Prefetch { pages: self.all });
-        for &(_, pages) in self.released.iter().filter(|_| writes) {
+        for &pages in self.released.iter().filter(|_| writes) {
             steps.push(Step::Release { pages });
             if bare {
                 steps.push(Step::Place { pages });
@@ -108,6 +109,8 @@ impl Plan {
             self.steps().into_iter().map(|step| (step, Samples::default())).collect();
         let software = self.released.iter().map(|_| Samples::default()).collect();
         let mut found = Found { plan: self, steps, software, break_even: Samples::default() };
+        // What home has is mapped once it was read.
+        take(Step::Prefetch { pages: self.all })?;
         let start = Instant::now();
         for round in 0.. {
             found.round(round, &mut take)?;
@@ -137,7 +140,7 @@ impl Found<'_> {
             let at = self.steps.iter().position(|(step, _)| *step == of)?;
             values.get(at).copied()
         };
-        for (&(_, pages), software) in self.plan.released.iter().zip(&mut self.software) {
+        for (&pages, software) in self.plan.released.iter().zip(&mut self.software) {
             let released = value(Step::Release { pages }).zip(value(Step::Place { pages }));
             if let Some((released, copied)) = released {
                 software.push(released - copied)?;
@@ -201,8 +204,8 @@ impl Plan {
         add("miss/bare", Unit::Ns, Row::Of(bare));
         add("miss/ratio/bare", Unit::Ratio, Row::Ratio(miss, bare));
         add("prefetch/page", Unit::Ns, Row::Of(Step::Prefetch { pages: self.all }));
-        for (at, &(count, pages)) in self.released.iter().enumerate() {
-            let name = format!("release/{count}");
+        for (at, &pages) in self.released.iter().enumerate() {
+            let name = format!("release/{pages}");
             add(&name, Unit::Ns, Row::Of(Step::Release { pages }));
             add(&format!("{name}/copy"), Unit::Ns, Row::Of(Step::Place { pages }));
             add(&format!("{name}/software"), Unit::Ns, Row::Software(at));
