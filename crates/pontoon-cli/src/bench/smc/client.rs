@@ -34,6 +34,8 @@ const LINE: usize = 64;
 const LINE_WORDS: usize = LINE / 8;
 /// Calls of which the median counts, where many fit into a step.
 const CALLS: usize = 5;
+/// Pages that are read in order at a time: the median of these counts.
+const BLOCK: usize = 256;
 /// How often places are read that are here.
 const PASSES: usize = 20;
 /// Pages of the pool that steps of a program go through.
@@ -233,11 +235,16 @@ impl Client {
 
     fn prefetch(&mut self, pages: usize) -> Result<f64, BenchError> {
         let opened = self.open_for(pages, Class::Small)?;
-        let start = Os.now();
-        black_box(sum(opened.window.pages(0..pages * PAGE)?.flatten()));
-        let took = since(start) / pages as f64;
+        let mut took = Vec::new();
+        for first in (0..pages).step_by(BLOCK) {
+            let block = first..pages.min(first + BLOCK);
+            let bytes = block.start * PAGE..block.end * PAGE;
+            let start = Os.now();
+            black_box(sum(opened.window.pages(bytes)?.flatten()));
+            took.push(since(start) / block.len() as f64);
+        }
         opened.is_sound()?;
-        Ok(took)
+        Ok(median(&mut took))
     }
 
     /// Nanoseconds a page, and bytes that were sent over those that changed.
