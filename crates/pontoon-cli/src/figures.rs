@@ -23,6 +23,10 @@ pub(crate) enum Unit {
     Tasks,
     TasksPerS,
     MessagesPerS,
+    /// Accesses to one page.
+    Touches,
+    /// Of memory, with a link.
+    Registrations,
     /// One measurement over another.
     Ratio,
 }
@@ -37,6 +41,8 @@ impl Unit {
             Self::Tasks => "tasks",
             Self::TasksPerS => "tasks/s",
             Self::MessagesPerS => "messages/s",
+            Self::Touches => "touches",
+            Self::Registrations => "registrations",
             Self::Ratio => "x",
         }
     }
@@ -47,6 +53,7 @@ impl Unit {
             Self::Ns => 1.0,
             Self::Ms => 1e6,
             Self::MbPerS | Self::Percent | Self::Tasks | Self::Ratio => return (1.0, self.name()),
+            Self::Touches | Self::Registrations => return (1.0, self.name()),
             Self::TasksPerS => return per_s(median, ["tasks/s", "ktasks/s", "Mtasks/s"]),
             Self::MessagesPerS => return per_s(median, ["msg/s", "kmsg/s", "Mmsg/s"]),
         };

@@ -291,6 +291,82 @@ fn initiate_prints_its_figures_or_says_what_is_missing() {
 }
 
 #[test]
+fn smc_prints_its_figures_or_says_what_is_missing() {
+    let lines = lines(&pontoon(&["bench", "smc", "--quick", "--json"]));
+    let name = |line: &Value| line["name"].as_str().expect("a name").to_owned();
+    let (skipped, found): (Vec<_>, Vec<_>) =
+        lines.iter().partition(|line| line.get("skipped").is_some());
+    for line in &skipped {
+        let what = name(line);
+        assert!(what == "smc" || what == "smc/ucx-tcp", "{line}");
+        println!("skipped: {what}: {}", line["skipped"]);
+    }
+    for line in &found {
+        let [median, p99, min] = ["median", "p99", "min"].map(|key| line[key].as_f64().expect(key));
+        assert!(min <= median && median <= p99, "{line}");
+        let of = name(line);
+        // Memory is registered before, and never again; what a release takes beyond a copy is a difference.
+        let none = of.ends_with("/registrations");
+        assert!(if none { p99 == 0.0 } else { min > 0.0 || of.ends_with("/software") }, "{line}");
+        assert!(line["rounds"].as_u64().expect("rounds") >= 3, "{line}");
+    }
+    let every = |way: &str, names: &[(&str, &'static str)]| {
+        let named = |&(name, unit): &(&str, &'static str)| (format!("{way}/{name}"), unit);
+        names.iter().map(named).collect::<Vec<_>>()
+    };
+    let mut expected: Vec<(String, &str)> = Vec::new();
+    for way in ["smc", "smc/ucx-tcp"] {
+        if skipped.iter().any(|line| way.starts_with(&name(line))) {
+            continue;
+        }
+        let mapped = way == "smc";
+        expected.extend(every(way, &[("miss", "ns")]));
+        if mapped {
+            expected.extend(every(way, &[("miss/bare", "ns"), ("miss/ratio/bare", "x")]));
+        }
+        expected.extend(every(way, &[("prefetch/page", "ns")]));
+        for pages in ["64", "4096"] {
+            let released = format!("release/{pages}");
+            expected.extend(every(way, &[(&released, "ns")]));
+            if mapped {
+                let way = format!("{way}/{released}");
+                expected.extend(every(&way, &[("copy", "ns"), ("software", "ns")]));
+            }
+        }
+        expected.extend(every(
+            way,
+            &[
+                ("release/bytes/ratio/changed", "x"),
+                ("release/shared/bytes/ratio/changed", "x"),
+                ("acquire/clean", "ns"),
+                ("bulk/copy", "ns"),
+                ("bulk/remote", "ns"),
+                ("bulk/smc", "ns"),
+                ("bulk/ratio/copy", "x"),
+                ("cold/copy", "ns"),
+                ("cold/remote", "ns"),
+                ("cold/smc", "ns"),
+                ("warm/copy", "ns"),
+                ("warm/remote", "ns"),
+                ("warm/smc", "ns"),
+                ("warm/memory", "ns"),
+                ("warm/ratio/memory", "x"),
+                ("break_even", "touches"),
+                ("registrations", "registrations"),
+            ],
+        ));
+        if mapped {
+            let memory =
+                [("memory/dense/ratio/resident", "x"), ("memory/scattered/ratio/resident", "x")];
+            expected.extend(every(way, &memory));
+        }
+    }
+    let found: Vec<_> =
+        found.iter().map(|line| (name(line), line["unit"].as_str().expect("a unit"))).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn a_cpu_that_cannot_be_is_one_line() {
     let me = std::process::id().to_string();
     let output = pontoon(&["bench-peer", "--cpu", "4096", "--parent", &me, "signal", "1"]);

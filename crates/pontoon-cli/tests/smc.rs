@@ -152,6 +152,55 @@ fn round(name: &str) {
 }
 
 #[test]
+fn a_bench_tells_its_figures_and_leaves_the_memory_as_it_was() {
+    let bench = Bench::new("measured");
+    let all = some_bytes((4 << 20) + 5);
+    let file = bench.file("memory", &all);
+    let server = bench.serve(&["--file", &file, "--save", "--clients", "2"]);
+    let told = bench.client("bench", &["--quick", "--json"]);
+    let reads = ["smc/miss", "smc/prefetch/page", "smc/acquire/clean", "smc/bulk/ratio/copy"];
+    let writes = ["smc/release/64", "smc/release/256", "smc/registrations"];
+    for (names, are_there) in [(&reads[..], true), (&writes[..], false)] {
+        for name in names {
+            let is_there = ended_well(&told).contains(&format!("{{\"name\": \"{name}\", "));
+            assert_eq!(is_there, are_there, "{name}: {told:?}");
+        }
+    }
+    let told = bench.client("bench", &["--quick", "--write", "--faults", "threads=1"]);
+    for name in [reads, [writes[0], writes[1], writes[2], "smc/break_even"]].concat() {
+        assert!(ended_well(&told).contains(&format!("{name} ")), "{name}: {told:?}");
+    }
+    ended_well(&server.end("the server"));
+    assert!(fs::read(&file).unwrap() == all, "the memory is another");
+}
+
+#[test]
+fn a_bench_whose_server_dies_has_no_figures() {
+    let bench = Bench::new("unmeasured");
+    let mut server = bench.serve(&["--bytes", "64M"]);
+    let mut command = bench.command("bench", &["--join-bound", "60s", "--write"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    // It is at its first step when its windows have touched that much.
+    let status = format!("/proc/{}/status", child.id());
+    let shared = || {
+        let text = fs::read_to_string(&status).expect("it runs");
+        let line = text.lines().find_map(|line| line.strip_prefix("RssShmem:")).expect("a line");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+    };
+    while shared() < 16 << 10 {
+        assert!(child.try_wait().expect("asked").is_none(), "it ended by itself");
+        std::thread::yield_now();
+    }
+    assert!(server.signal(Signal::KILL), "the server was there");
+    server.end("the server");
+    let child = ended(child);
+    assert_eq!((child.status.code(), child.out.as_str()), (Some(1), ""), "{child:?}");
+    let error = child.err.lines().find(|line| line.starts_with("error: ")).expect("an error");
+    assert!(error.starts_with("error: rank 0 is dead: "), "{error}");
+    assert!(error.ends_with("may not have been changed back"), "{error}");
+}
+
+#[test]
 fn a_client_that_is_killed_ends_its_own_world_only() {
     let bench = Bench::new("killed");
     let mut server = bench.serve(&["--bytes", "8M"]);
@@ -266,6 +315,8 @@ fn what_cannot_be_is_refused_in_one_line() {
         ("cat", &["--class", "8K"], "4K, 64K or 2M"),
         ("cat", &["--faults", "threads=0"], "threads=1 to 64"),
         ("cat", &["--transport", "tcp"], "auto, shm or ucx"),
+        ("bench", &["--join-bound", "150ms"], &*format!("nobody serves memory at {at}, waited ")),
+        ("bench", &["--pool", "64"], "--pool"),
         ("fill", &["--file", "/nowhere"], "cannot read /nowhere"),
         ("fill", &["--byte", "256"], "0 to 255"),
         ("fill", &["--byte", "1", "--file", &small], "cannot be used with"),
@@ -283,7 +334,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         let ended = Process::start(&mut pontoon(&["smc", "cat", "--connect", place])).end(place);
         assert!(ended.refusal().contains("an address and a port"), "{place}");
     }
-    for what in ["serve", "cat"] {
+    for what in ["serve", "cat", "bench"] {
         let mut command = bench.command(what, &[]);
         let ended = Process::start(command.env_remove("PONTOON_TOKEN")).end(what);
         assert!(ended.refusal().contains("PONTOON_TOKEN"), "{what}");
@@ -303,6 +354,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         ("cat", &["--output", folder], "cannot write"),
         ("fill", &["--file", &large], "more to store than fits"),
         ("fill", &["--byte", "7", "--bytes", "2"], "no 2 bytes from byte 0 on"),
+        ("bench", &[], "a memory of 1 byte is too small to be measured: serve 4194304 or more"),
         ("cat", &["--transport", "shm"], "rank 1 has transport shm and rank 0 transport auto"),
     ] {
         let arguments = [arguments, &["--join-bound", "60s"]].concat();

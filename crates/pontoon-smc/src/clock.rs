@@ -43,6 +43,11 @@ impl Clock {
         Os.now().since(self.started).0 >= self.limit.0
     }
 
+    /// The next pause gives the processor away at once: somebody else has to do something first.
+    pub(crate) fn give_way(&mut self) {
+        self.looks = LOOKS;
+    }
+
     /// Waits a little. Whether there is any time left.
     pub(crate) fn pause(&mut self) -> bool {
         self.looks += 1;

@@ -26,12 +26,14 @@ impl Inner {
     }
 
     /// Makes room in the bucket of a page, where an access waits for it. If all that is there has to go home first, the
-    /// keeper is told.
-    pub(crate) fn make_room_beside(&self, id: PageId) {
-        if !self.table.beside(id).any(|slot| self.evict_clean(slot)) {
+    /// keeper is told. Whether one went.
+    pub(crate) fn make_room_beside(&self, id: PageId) -> bool {
+        let gone = self.table.beside(id).any(|slot| self.evict_clean(slot));
+        if !gone {
             self.wanted.store(id.number(), Relaxed);
             self.ring();
         }
+        gone
     }
 
     /// The next slot, round and round.

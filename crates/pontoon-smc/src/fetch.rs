@@ -68,10 +68,15 @@ impl Inner {
                     }
                 }
                 Claim::NoSlot => {
-                    self.make_room();
+                    if !self.make_room() {
+                        // It is the keeper's now, which may need this processor.
+                        clock.give_way();
+                    }
                 }
                 Claim::Crowded => {
-                    self.make_room_beside(id);
+                    if !self.make_room_beside(id) {
+                        clock.give_way();
+                    }
                 }
             }
             if !clock.pause() {
@@ -173,9 +178,11 @@ impl Inner {
         let late = |number| Missed::Late(number, *generation);
         let mut read = || -> Result<Option<Seq>, (LinkError, Option<Seq>)> {
             let mut last = None;
-            for &(id, slot) in batch {
-                let read = home
-                    .post(clock, |home| home.read_versions(at_home(id), self.version_bytes(slot)));
+            for run in runs(batch) {
+                let (id, slot) = batch[run.start];
+                let versions = self.version_bytes(slot, run.len());
+                let read =
+                    home.post(clock, |home| home.read_versions(at_home(id), versions.clone()));
                 last = Some(read.map_err(|error| (error, last))?);
             }
             home.fence().map_err(|error| (error, last))?;

@@ -142,6 +142,11 @@ impl Home {
         self.link.flush(self.rank(), bound)
     }
 
+    /// Says that a page has changed, without waiting for it: the version before comes to that byte of the pool.
+    pub(crate) fn post_changed(&self, page: usize, into: usize) -> Result<Seq, LinkError> {
+        self.link.post_add(&self.region, page * 8, 1, Some((&self.pool, into)))
+    }
+
     /// Says that a page has changed. Gives the version before.
     pub(crate) fn changed(&self, page: usize, bound: Bound) -> Result<u64, LinkError> {
         self.link.add(&self.region, page * 8, 1, bound)

@@ -214,9 +214,10 @@ impl Inner {
         self.table.len() * PAGE_WORDS + slot.0
     }
 
-    pub(crate) fn version_bytes(&self, slot: SlotIndex) -> Range<usize> {
+    /// Where the versions of so many slots from `slot` on land, in bytes of it.
+    pub(crate) fn version_bytes(&self, slot: SlotIndex, count: usize) -> Range<usize> {
         let at = self.version_at(slot) * 8;
-        at..at + 8
+        at..at + count * 8
     }
 
     pub(crate) fn landed_version(&self, slot: SlotIndex) -> u64 {

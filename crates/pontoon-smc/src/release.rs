@@ -7,7 +7,10 @@ use core::ops::Range;
 use std::time::Duration;
 
 use pontoon_hal::paging::{PAGE, PAGE_WORDS};
-use pontoon_signal::{Bound, Seq, shim::AtomicU64};
+use pontoon_signal::{
+    Bound, Seq,
+    shim::{AtomicU64, Ordering::Relaxed},
+};
 
 use crate::{
     SmcError,
@@ -22,6 +25,9 @@ use crate::{
 
 /// Ranges of pages that are asked for at a time.
 const RANGES: usize = 64;
+/// Pages that are on their way at a time: the versions that they had come to the stage, a word each.
+const PAGES: usize = 1024;
+const _: () = assert!(PAGES <= STAGE / 8);
 
 /// What a release did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,7 +114,8 @@ impl Inner {
             sending.pages.push(Leaf { page, slot, changed: unannounced });
             let live = pane.paging.words(page);
             sent = self.send(extent, &place, page, slot, live, &mut sending, &mut clock);
-            if sent.is_ok() && sending.used + PAGE_WORDS > STAGE / 8 {
+            let full = sending.used + PAGE_WORDS > STAGE / 8 || sending.pages.len() == PAGES;
+            if sent.is_ok() && full {
                 sent = self.settle(extent, &place, &mut sending, &mut clock, &mut released);
             }
             if sent.is_err() {
@@ -255,13 +262,7 @@ impl Inner {
         clock: &mut Clock,
         released: &mut Released,
     ) -> Result<(), SmcError> {
-        if let Some(last) = sending.last {
-            while !place.home.is_done(last)? {
-                if !clock.pause() {
-                    return Err(late(extent, clock.waited()));
-                }
-            }
-        }
+        self.settled(extent, place, sending.last, clock)?;
         for run in sending.runs.drain(..) {
             let staged = run.at..run.at + run.bytes.len();
             copy_bytes(sending.stage.words, staged, self.twin(run.slot), run.bytes.start);
@@ -285,22 +286,41 @@ impl Inner {
         released: &mut Released,
     ) -> Result<(), SmcError> {
         self.arrive(extent, place, sending, clock, released)?;
-        for leaf in sending.pages.iter().filter(|leaf| leaf.changed) {
+        // Nothing of the stage is on its way any more.
+        let versions = sending.stage.at;
+        for (at, leaf) in sending.pages.iter().enumerate().filter(|(_, leaf)| leaf.changed) {
             self.marks.unannounced.set(leaf.slot);
+            let (page, into) = (place.at_home(extent, leaf.page), versions + at * 8);
+            let number = place.home.post(clock, |home| home.post_changed(page, into))?;
+            sending.last = Some(number);
         }
-        let left = clock.left();
-        while let Some(&Leaf { page, slot, changed }) = sending.pages.last() {
-            if changed {
-                let known = self.table.version(slot);
-                let found = place.home.changed(place.at_home(extent, page), left)?;
-                // If it was another by then, somebody else has changed the page too, and it is to be merged.
-                if found == known {
-                    self.table.set_version(slot, found.wrapping_add(1));
-                }
+        self.settled(extent, place, sending.last, clock)?;
+        sending.last = None;
+        for (at, Leaf { page: _, slot, changed }) in sending.pages.drain(..).enumerate() {
+            // If it was another by then, somebody else has changed the page too, and it is to be merged.
+            let found = sending.stage.words[at].load(Relaxed);
+            if changed && found == self.table.version(slot) {
+                self.table.set_version(slot, found.wrapping_add(1));
             }
             self.marks.clear(slot);
             self.table.set(slot, State::Resident);
-            sending.pages.pop();
+        }
+        Ok(())
+    }
+
+    /// Waits until what was posted last is done, if anything was.
+    fn settled(
+        &self,
+        extent: &Held,
+        place: &Place,
+        last: Option<Seq>,
+        clock: &mut Clock,
+    ) -> Result<(), SmcError> {
+        let Some(last) = last else { return Ok(()) };
+        while !place.home.is_done(last)? {
+            if !clock.pause() {
+                return Err(late(extent, clock.waited()));
+            }
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::{
 use common::{Client, Pair, Plain, pair, patient, silent::Silent};
 use pontoon_hal::{link::Link, paging::PAGE};
 use pontoon_signal::{Bound, Rank, shim::yield_now};
-use pontoon_smc::{Class, Extent, OpenError, Pool, Settings, SmcError};
+use pontoon_smc::{Class, Export, Extent, OpenError, Pool, Settings, SmcError};
 
 const PAGES: usize = 128;
 const PATTERN: u64 = 0x5A5A_5A5A_5A5A_5A5A;
@@ -134,6 +134,49 @@ fn what_a_release_could_not_send_is_sent_by_the_next() {
     assert_eq!((released.pages, released.bytes), (2, 2));
     assert_eq!((pair.at_home(10), pair.at_home(3 * PAGE)), (3, 2));
     assert_eq!(client.window.unsent(), []);
+}
+
+/// A release whose bytes are home and not announced says so with the next one; and what home had to say to it lands
+/// in no bytes that are sent meanwhile.
+#[test]
+fn what_a_release_could_not_announce_is_announced_by_the_next() {
+    let Scene { pair, silent, client, .. } = scene();
+    let home = Export::over(pair.home.block().clone()).unwrap();
+    let version = |page: usize| home.version(page * PAGE).unwrap();
+    let before = [version(0), version(3)];
+    client.store(8, 1);
+    client.store(3 * PAGE + 8, 2);
+    // Both writes, and the announcement of the first page.
+    silent.be_silent_after(3);
+    let whole = 0..PAGES * PAGE;
+    let bound = Bound::within(Duration::from_millis(30));
+    let late = client.window.release(whole.clone(), bound).unwrap_err();
+    assert!(matches!(late, SmcError::TimedOut { home: Rank(0), .. }), "{late}");
+    assert_eq!((pair.at_home(8), pair.at_home(3 * PAGE + 8)), (1, 2));
+    assert_eq!([version(0), version(3)], [before[0] + 1, before[1]]);
+    assert_eq!(client.window.unsent(), [0..PAGE, 3 * PAGE..4 * PAGE]);
+    client.store(8, 55);
+    client.store(3 * PAGE + 8, 66);
+    client.window.release(whole.clone(), bound).unwrap_err();
+    silent.be_silent(false);
+    assert_eq!((pair.at_home(8), pair.at_home(3 * PAGE + 8)), (55, 66), "as they were sent");
+    client.window.release(whole, patient()).unwrap();
+    assert!(version(0) > before[0] + 1 && version(3) > before[1] + 1, "both were announced");
+    assert_eq!(client.window.unsent(), []);
+}
+
+/// Pages that follow each other come by two reads, one for their versions and one for them.
+#[test]
+fn pages_that_follow_each_other_take_two_reads() {
+    let Scene { pair, silent, pool, .. } = scene();
+    let link: Arc<dyn Link> = Arc::clone(&silent) as _;
+    let home = pool.home(&link, pair.region.clone()).unwrap().unwrap();
+    let plain = Plain::new(PAGES);
+    let extent = Extent::new(0..PAGES * PAGE, home, 0).class(Class::Medium);
+    let client = Client::new(pool.window(plain.clone(), vec![extent]).unwrap(), plain);
+    let before = silent.posted();
+    assert_eq!(client.load(16 * PAGE), 7);
+    assert_eq!((silent.posted() - before, client.window.statistics().fetched), (2, 16));
 }
 
 /// So many calls that came to no end that no stage is left: an error, in time.

@@ -16,6 +16,7 @@ pub(crate) mod ranks;
 mod ring;
 pub(crate) mod sides;
 mod signal;
+pub(crate) mod smc;
 mod submit;
 mod timeout;
 mod work;
@@ -36,7 +37,8 @@ use pontoon::{
     cpu::OpenDeviceError,
     hal::{AllocateError, Fault, HostAccessError, OpenQueueError, link::LinkError},
     queue::{CreateError, Malformed},
-    signal::{ClaimError, HeapFull, OpenError, WaitError},
+    signal::{ClaimError, HeapFull, OpenError, SystemError, WaitError},
+    smc::{MapError, SmcError},
     world::WorldError,
 };
 
@@ -70,6 +72,9 @@ pub(crate) enum Which {
     /// A message that a kernel sends by itself, by stores or by the ring, beside one that the host
     /// sends once the kernel has ended
     Initiate,
+    /// Memory of another rank under plain loads and stores: a miss over the bare fault, what a release sends
+    /// and takes, and reads of it beside copies and remote reads
+    Smc,
     /// All of them
     All,
 }
@@ -83,7 +88,7 @@ pub(crate) struct Options {
 
 /// How many rounds a measurement has, and how long after its start no further one begins.
 #[derive(Clone, Copy, Debug)]
-struct Rounds {
+pub(crate) struct Rounds {
     least: usize,
     most: usize,
     time: Duration,
@@ -131,6 +136,9 @@ pub(crate) fn run<W: Write>(
     if matches!(which, Which::Initiate | Which::All) {
         initiate::run(options, printer)?;
     }
+    if matches!(which, Which::Smc | Which::All) {
+        smc::run(options, printer)?;
+    }
     Ok(())
 }
 
@@ -173,6 +181,11 @@ pub(crate) enum BenchError {
     World(WorldError),
     Heap(HeapFull),
     Link(LinkError),
+    /// There is no window.
+    Map(MapError),
+    Window(SmcError),
+    /// Memory, or a stack.
+    Memory(SystemError),
     Comm(CommError),
     /// A call that a kernel made.
     Send(SendError),
@@ -237,6 +250,9 @@ impl fmt::Display for BenchError {
             Self::World(error) => error.fmt(f),
             Self::Heap(error) => error.fmt(f),
             Self::Link(error) => error.fmt(f),
+            Self::Map(error) => error.fmt(f),
+            Self::Window(error) => error.fmt(f),
+            Self::Memory(error) => error.fmt(f),
             Self::Comm(error) => error.fmt(f),
             Self::Send(error) => error.fmt(f),
             Self::OpenRing(error) => error.fmt(f),
@@ -284,6 +300,7 @@ from! {
     HostAccessError => HostAccess,
     LinkError => Link,
     Malformed => Malformed,
+    MapError => Map,
     NotFinite => NotFinite,
     OpenDeviceError => OpenDevice,
     OpenError => Table,
@@ -293,7 +310,9 @@ from! {
     Refusal => Refused,
     RingError => OpenRing,
     SendError => Send,
+    SmcError => Window,
     StreamError => Stream,
+    SystemError => Memory,
     TrainError => Train,
     WaitError => Wait,
     WaitFailure => WaitFailure,

@@ -27,6 +27,19 @@ use crate::duration;
 /// How a server is reached, and how its pages are kept.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Reach {
+    #[command(flatten)]
+    pub(super) door: Door,
+    /// So many pages are here at most; with a unit (K, M, G), so many bytes of them.
+    #[arg(long, value_name = "PAGES|SIZE", default_value = "16M", value_parser = size::pages)]
+    pub(super) pool: usize,
+    /// How much comes at once where no order is known.
+    #[arg(long, value_name = "4K|64K|2M", default_value = "4K")]
+    pub(super) class: Group,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Door {
     /// Where the server listens.
     #[arg(long, value_name = "ADDR:PORT")]
     pub(super) connect: Place,
@@ -34,21 +47,22 @@ pub(super) struct Reach {
     /// unless given.
     #[arg(long, value_name = "auto|shm|ucx", default_value = "auto")]
     transport: Transport,
-    /// So many pages are here at most; with a unit (K, M, G), so many bytes of them.
-    #[arg(long, value_name = "PAGES|SIZE", default_value = "16M", value_parser = size::pages)]
-    pub(super) pool: usize,
-    /// How much comes at once where no order is known.
-    #[arg(long, value_name = "4K|64K|2M", default_value = "4K")]
-    pub(super) class: Group,
     /// Who fetches a page that is missed.
     #[arg(long, value_name = "auto|in-thread|threads=N", default_value = "auto")]
-    faults: Served,
+    pub(super) faults: Served,
     /// How long an access waits for its page.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::bound)]
     pub(super) deadline: Duration,
     /// How long the server is waited for, which has one client at a time.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration::bound)]
     join_bound: Duration,
+}
+
+impl Door {
+    /// With a window of the usual kind, that takes little while nobody touches it.
+    pub(super) fn reach(&self) -> Reach {
+        Reach { door: self.clone(), pool: 64, class: Group(Class::Small) }
+    }
 }
 
 /// What is not one of the names that an option takes.
@@ -103,7 +117,7 @@ impl fmt::Display for Group {
 
 /// Who fetches pages, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Served(Faults);
+pub(super) struct Served(pub(super) Faults);
 
 /// More threads than this serve no page sooner.
 const THREADS_MAX: usize = 64;
@@ -162,7 +176,7 @@ impl Reach {
             return Err(ToolError::Pool { pages, class, least });
         }
         let mut settings = Settings::for_pages(self.pool);
-        settings.deadline = self.deadline;
+        settings.deadline = self.door.deadline;
         let pool = Pool::new(settings).map_err(MapError::from)?;
         let world = self.join()?;
         match self.map(&world, &pool) {
@@ -182,28 +196,28 @@ impl Reach {
 
     /// Becomes the server's client, once it has no other.
     fn join(&self) -> Result<World, ToolError> {
-        let env = self.connect.env(1)?;
+        let env = self.door.connect.env(1)?;
         let began = Instant::now();
         loop {
             // A bound is above nothing; whether any of it is left is looked at below.
-            let left = self.join_bound.saturating_sub(began.elapsed()).max(AGAIN);
+            let left = self.door.join_bound.saturating_sub(began.elapsed()).max(AGAIN);
             let spec = world::Options::default()
                 .with_slots(1)
                 .with_heap(1 << 20)
-                .with_transport(self.transport)
+                .with_transport(self.door.transport)
                 .with_lost_after(LOST_AFTER)
                 .with_bound(Bound::within(left));
             let error = match World::open_in(&env, spec) {
                 Ok(world) => return Ok(world),
                 Err(error) => error,
             };
-            let (place, waited) = (self.connect.clone(), began.elapsed());
+            let (place, waited) = (self.door.connect.clone(), began.elapsed());
             match error {
                 WorldError::Join(error) if is_busy(&error) => {
-                    if waited >= self.join_bound {
+                    if waited >= self.door.join_bound {
                         return Err(ToolError::Busy { place, waited });
                     }
-                    thread::sleep(AGAIN.min(self.join_bound - waited));
+                    thread::sleep(AGAIN.min(self.door.join_bound - waited));
                 }
                 WorldError::Join(JoinError::NoMaster { last, .. }) => {
                     return Err(ToolError::NoServer { place, waited, last });
@@ -221,7 +235,7 @@ impl Reach {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(home.bytes());
         world.barrier(READY, round)?;
         let extent = Extent::new(0..home.bytes(), home, 0).class(self.class.0);
-        let faults = match self.faults.0 {
+        let faults = match self.door.faults.0 {
             Faults::Auto if extent.is_mapped() => Faults::InThread,
             Faults::Auto => Faults::Threads(2),
             given => given,
@@ -311,7 +325,7 @@ impl Client {
     }
 
     /// Why the memory is no longer to be had.
-    fn loss(&self, error: impl error::Error + 'static) -> Loss {
+    pub(super) fn loss(&self, error: impl error::Error + 'static) -> Loss {
         // A wait can fail by a death just before its reason is known.
         let death = self.world.deaths_beyond(0, NEWS).first().copied();
         let pattern = self.window.statistics().poisoned;

@@ -39,6 +39,10 @@ pub(crate) enum ToolError {
     Nothing,
     /// The memory has no such bytes.
     Outside { at: usize, bytes: Option<usize>, all: usize },
+    /// The memory is too small to be measured.
+    Small { bytes: usize, least: usize },
+    /// A measurement ended without its figures.
+    Bench { loss: Loss, writes: bool },
     /// More is to be stored than there is room for.
     NoRoom { at: usize, all: usize },
     /// A file cannot be used.
@@ -69,7 +73,7 @@ impl ToolError {
         match self {
             Self::World(error) if !error.is_bad_input() => FAILED,
             Self::Signals(_) | Self::Stack(_) | Self::Save { .. } | Self::Output(_) => FAILED,
-            Self::Lost(_) | Self::Cut { .. } | Self::Torn { .. } => FAILED,
+            Self::Lost(_) | Self::Cut { .. } | Self::Torn { .. } | Self::Bench { .. } => FAILED,
             _ => BAD_INPUT,
         }
     }
@@ -116,6 +120,15 @@ impl fmt::Display for ToolError {
             }
             Self::Outside { at, bytes: None, all } => {
                 write!(f, "there is no byte {at} in a memory of {all}")
+            }
+            Self::Small { bytes, least } => write!(
+                f,
+                "a memory of {} is too small to be measured: serve {least} or more (--bytes)",
+                counted(*bytes as u64, "byte")
+            ),
+            Self::Bench { loss, writes: false } => loss.fmt(f),
+            Self::Bench { loss, writes: true } => {
+                write!(f, "{loss}; what was changed may not have been changed back")
             }
             Self::NoRoom { at, all } => write!(
                 f,

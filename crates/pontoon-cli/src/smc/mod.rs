@@ -5,6 +5,7 @@
 //! memory has its bytes, at `DONE` the client has all that it wanted. What a client released before the latter is the
 //! server's.
 
+mod bench;
 mod cat;
 mod client;
 mod error;
@@ -39,6 +40,7 @@ enum What {
     Cat(cat::Options),
     Fill(fill::Options),
     Stat(stat::Options),
+    Bench(bench::Options),
 }
 
 /// The name of the memory.
@@ -61,5 +63,6 @@ pub(crate) fn run(options: &Options) -> Result<(), ToolError> {
         What::Cat(options) => cat::run(options),
         What::Fill(options) => fill::run(options),
         What::Stat(options) => stat::run(options),
+        What::Bench(options) => bench::run(options),
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
                     bytes(client.bytes() as u64),
                     counted(client.bytes() as u64, "byte"),
                     counted(client.bytes().div_ceil(PAGE) as u64, "page"),
-                    reach.connect
+                    reach.door.connect
                 ),
             ),
             (
@@ -58,7 +58,7 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
                     counted(reach.pool as u64, "page"),
                     bytes((reach.pool * PAGE) as u64),
                     reach.class,
-                    reach.deadline
+                    reach.door.deadline
                 ),
             ),
         ];

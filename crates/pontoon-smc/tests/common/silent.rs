@@ -27,6 +27,8 @@ struct State {
     silent: bool,
     /// How many posts are refused as one too many, from the next on.
     full: u32,
+    /// How many posts it answers yet, if it is to be silent then.
+    answered: Option<u32>,
     late: VecDeque<Posted>,
     done: Publisher,
     posted: u64,
@@ -36,7 +38,8 @@ impl Silent {
     pub(crate) fn over(inner: &Arc<dyn Link>) -> Arc<Self> {
         let (table, slot) = (SignalTable::in_process(TableShape::new(1, 1)), SlotId::new(0, 0));
         let done = table.publisher(slot).expect("free");
-        let state = State { silent: false, full: 0, late: VecDeque::new(), done, posted: 0 };
+        let late = VecDeque::new();
+        let state = State { silent: false, full: 0, answered: None, late, done, posted: 0 };
         let completions = table.slot(slot).expect("there");
         Arc::new(Self { inner: Arc::clone(inner), completions, state: Mutex::new(state) })
     }
@@ -55,6 +58,16 @@ impl Silent {
             late.into_iter().for_each(|post| post(&*self.inner));
             state.done.pub_release(u32::try_from(count).expect("few"));
         }
+    }
+
+    /// Answers so many posts more, and is silent then.
+    pub(crate) fn be_silent_after(&self, posts: u32) {
+        self.state().answered = Some(posts);
+    }
+
+    /// How many posts there were.
+    pub(crate) fn posted(&self) -> u64 {
+        self.state().posted
     }
 
     /// Refuses the next posts as one too many.
@@ -76,6 +89,11 @@ impl Silent {
         if state.full > 0 {
             state.full -= 1;
             return Err(LinkError::Full { peer: Rank(0), depth: 1 });
+        }
+        match &mut state.answered {
+            Some(0) => (state.silent, state.answered) = (true, None),
+            Some(answered) => *answered -= 1,
+            None => {}
         }
         state.posted += 1;
         let number = Seq::new(state.posted);
@@ -113,7 +131,7 @@ impl Link for Silent {
     }
     delegate_link!(inner: rank, capabilities, peer_state, end_peer, register, attach, attach_signal);
     delegate_link!(inner: owns);
-    delegate_link!(inner: post_add, fence, explain, report);
+    delegate_link!(inner: fence, explain, report);
     fn write(
         &self,
         from: &Registered,
@@ -158,6 +176,19 @@ impl Link for Silent {
     }
     fn signal(&self, _: &mut RemoteSignal, _: u32, _: Order) -> Result<Seq, LinkError> {
         Err(LinkError::Foreign("a signal: windows send none"))
+    }
+    fn post_add(
+        &self,
+        to: &Remote,
+        offset: usize,
+        n: u64,
+        reply: Option<(&Registered, usize)>,
+    ) -> Result<Seq, LinkError> {
+        let (to, reply) = (to.clone(), reply.map(|(into, at)| (into.clone(), at)));
+        self.post(move |link| {
+            let reply = reply.as_ref().map(|(into, at)| (into, *at));
+            let _ = link.post_add(&to, offset, n, reply).expect("added");
+        })
     }
     fn add(&self, to: &Remote, offset: usize, n: u64, bound: Bound) -> Result<u64, LinkError> {
         self.answers(bound)?;

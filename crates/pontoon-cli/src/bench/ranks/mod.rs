@@ -20,6 +20,8 @@ pub(crate) enum What {
     Initiate,
     /// The same where rank 1 sleeps, so that the proxy may have its CPU
     Stream,
+    /// Those of `bench smc`
+    Smc,
 }
 
 impl What {
@@ -29,6 +31,7 @@ impl What {
             Self::Link => "link",
             Self::Initiate => "initiate",
             Self::Stream => "stream",
+            Self::Smc => "smc",
         }
     }
 }

@@ -21,6 +21,7 @@ use super::{Half, Seat, What};
 use crate::bench::{
     BenchError, initiate, link,
     process::{Peer, Task, begin},
+    smc,
 };
 
 /// The hidden command of rank 0.
@@ -90,6 +91,7 @@ pub(crate) fn first(args: &RankArgs) -> Result<(), BenchError> {
         match args.what {
             What::Link => obey::<link::side::Side>(seat),
             What::Initiate | What::Stream => obey::<initiate::side::Side>(seat),
+            What::Smc => obey::<smc::side::Side>(seat),
         }
     })
 }
@@ -154,6 +156,7 @@ pub(crate) fn second(
     match what {
         What::Link => answer::<link::side::Side>(seat),
         What::Initiate | What::Stream => answer::<initiate::side::Side>(seat),
+        What::Smc => answer::<smc::side::Side>(seat),
     }
 }
 

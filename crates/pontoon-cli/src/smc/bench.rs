@@ -1,0 +1,65 @@
+//! What a server's memory costs here.
+
+use std::io;
+
+use pontoon::{Bound, Rank, hal::paging::PAGE, world::WorldError};
+
+use super::{MEMORY, ROUND, ToolError, client::Door};
+use crate::{
+    bench::{
+        BenchError,
+        smc::{
+            client::{Client, Served},
+            plan::{Parts, Plan},
+            rounds,
+        },
+    },
+    figures::{Format, Printer, closed_pipe_is_no_fault},
+};
+
+/// Measures what a server's memory costs here: misses, reads in order and at random, and what they cost without a
+/// window. The names are those of `pontoon bench smc`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    #[command(flatten)]
+    door: Door,
+    /// Measures releases as well: changes 64 bytes here and there, and changes them back. Whoever else uses the memory
+    /// meanwhile sees that, and a run that is cut off leaves it so.
+    #[arg(long)]
+    write: bool,
+    /// Prints one JSON object a line.
+    #[arg(long)]
+    json: bool,
+    /// Three rounds.
+    #[arg(long)]
+    quick: bool,
+}
+
+/// The most of the memory that is used.
+const MOST: usize = 64 << 20;
+
+pub(super) fn run(options: &Options) -> Result<(), ToolError> {
+    let (door, writes) = (&options.door, options.write);
+    let format = if options.json { Format::Json } else { Format::Table };
+    door.reach().with(|client| {
+        let bytes = client.bytes().min(MOST) / PAGE * PAGE;
+        if bytes < Plan::LEAST {
+            return Err(ToolError::Small { bytes: client.bytes(), least: Plan::LEAST });
+        }
+        let world = client.world();
+        let home = world.find(Rank(0), MEMORY, Bound::within(ROUND))?;
+        let served = Served { faults: door.faults.0, deadline: door.deadline };
+        let plan = Plan::new("smc", bytes, Parts { bare: false, writes, memory: false });
+        let failed = |error: BenchError| ToolError::Bench { loss: client.loss(error), writes };
+        let way = world.way(Rank(0)).map_err(WorldError::from)?;
+        let mut windows = Client::open(way, home, bytes, served).map_err(failed)?;
+        let found = plan.measure(rounds(options.quick), |step| windows.take(step));
+        let mut printer = Printer::new(io::stdout().lock(), format);
+        match found.map_err(failed)?.print(&mut printer) {
+            Err(BenchError::Output(error)) => {
+                closed_pipe_is_no_fault(Err(error)).map_err(ToolError::Output)
+            }
+            printed => printed.map_err(failed),
+        }
+    })
+}
