@@ -1,6 +1,7 @@
 //! The `pontoon` command.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod bench;
 mod check;
 mod counted;
@@ -9,6 +10,7 @@ mod duration;
 mod figures;
 mod from;
 mod launch;
+mod size;
 mod smc;
 mod train;
 mod tune;
@@ -57,6 +59,7 @@ enum Command {
     Doctor(doctor::Options),
     Launch(launch::Options),
     Smc(smc::Options),
+    Advise(advise::Options),
     #[command(name = bench::process::COMMAND, hide = true)]
     BenchPeer(PeerArgs),
     #[command(name = bench::ranks::rank::COMMAND, hide = true)]
@@ -123,6 +126,10 @@ fn main() -> ExitCode {
         Command::Launch(options) => match launch::run(&options) {
             Ok(status) => ExitCode::from(status),
             Err(error) if error.is_silent() => ExitCode::from(error.status()),
+            Err(error) => fail(&error, error.status()),
+        },
+        Command::Advise(options) => match advise::run(&options, &mut io::stdout().lock()) {
+            Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, error.status()),
         },
         Command::Smc(options) => match smc::run(&options) {

@@ -8,7 +8,7 @@ mod check;
 mod fanin;
 mod handoff;
 pub(crate) mod initiate;
-mod link;
+pub(crate) mod link;
 pub(crate) mod pin;
 pub(crate) mod pingpong;
 pub(crate) mod process;

@@ -6,7 +6,8 @@ use std::{
     path::PathBuf,
 };
 
-use super::{ToolError, client::Reach, size};
+use super::{ToolError, client::Reach};
+use crate::size;
 
 /// Writes bytes of a server's memory to standard output, read by plain loads.
 #[derive(Debug, clap::Args)]

@@ -19,10 +19,8 @@ use pontoon::{
     world::{self, Transport, WorldError},
 };
 
-use super::{
-    BYTES, DONE, LOST_AFTER, MEMORY, READY, ROUND, ToolError, error::Loss, place::Place, size,
-};
-use crate::duration;
+use super::{BYTES, DONE, LOST_AFTER, MEMORY, READY, ROUND, ToolError, error::Loss, place::Place};
+use crate::{duration, size};
 
 /// How a server is reached, and how its pages are kept.
 #[derive(Clone, Debug, clap::Args)]

@@ -11,9 +11,8 @@ use pontoon::smc::Released;
 use super::{
     ToolError,
     client::{Client, Reach},
-    size,
 };
-use crate::{counted::counted, figures::closed_pipe_is_no_fault};
+use crate::{counted::counted, figures::closed_pipe_is_no_fault, size};
 
 /// Stores bytes to a server's memory by plain stores, and releases them: those of standard input, unless others are
 /// given.

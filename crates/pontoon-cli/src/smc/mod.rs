@@ -13,7 +13,6 @@ mod fill;
 mod memory;
 mod place;
 mod serve;
-mod size;
 mod stat;
 mod stop;
 

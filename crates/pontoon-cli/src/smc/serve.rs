@@ -10,13 +10,14 @@ use pontoon::{
 };
 
 use super::{
-    BYTES, DONE, LOST_AFTER, MEMORY, READY, ROUND, ToolError, memory::Memory, place::Place, size,
+    BYTES, DONE, LOST_AFTER, MEMORY, READY, ROUND, ToolError, memory::Memory, place::Place,
     stop::Stop,
 };
 use crate::{
     counted::counted,
     doctor::bytes,
     duration::LONGEST,
+    size,
     voice::{self, on_one_line},
 };
 

@@ -39,15 +39,15 @@ const IDLE_MS: u32 = 2000;
 const IDLE_ROUNDS: usize = 3;
 
 /// A way over UCX.
-pub(super) struct Ucx {
+pub(crate) struct Ucx {
     pub(super) name: &'static str,
-    pub(super) variables: &'static [(&'static str, &'static str)],
+    pub(crate) variables: &'static [(&'static str, &'static str)],
     /// Trips a round, by size; puts of a stream.
     trips: [u32; 3],
     puts: u32,
 }
 
-pub(super) const TCP: Ucx = Ucx {
+pub(crate) const TCP: Ucx = Ucx {
     name: "ucx-tcp",
     variables: &[("UCX_TLS", "tcp,self"), ("UCX_NET_DEVICES", "lo")],
     trips: [500, 500, 20],

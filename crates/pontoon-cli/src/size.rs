@@ -6,7 +6,7 @@ use pontoon::hal::paging::PAGE;
 
 /// Not a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NoSize;
+pub(crate) struct NoSize;
 
 impl fmt::Display for NoSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -17,13 +17,13 @@ impl fmt::Display for NoSize {
 impl error::Error for NoSize {}
 
 /// So many bytes; `64M` are 64 MiB.
-pub(super) fn bytes(text: &str) -> Result<usize, NoSize> {
+pub(crate) fn bytes(text: &str) -> Result<usize, NoSize> {
     let (number, unit) = parts(text)?;
     number.checked_mul(unit.unwrap_or(1)).ok_or(NoSize)
 }
 
 /// So many pages: as a number of them, or as bytes with a unit.
-pub(super) fn pages(text: &str) -> Result<usize, NoSize> {
+pub(crate) fn pages(text: &str) -> Result<usize, NoSize> {
     match parts(text)? {
         (pages, None) => Ok(pages),
         (number, Some(unit)) => Ok(number.checked_mul(unit).ok_or(NoSize)? / PAGE),
