@@ -118,7 +118,10 @@ fn main() -> ExitCode {
                 error => exit(error),
             }
         }
-        Command::Tune(args) => exit(tune::run(&args, &mut io::stdout().lock())),
+        Command::Tune(args) => match tune::run(&args, &mut io::stdout().lock()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, error.status()),
+        },
         Command::Doctor(options) => match doctor::run(&options) {
             Ok(code) => code,
             Err(error) => fail(&error, error.status()),
@@ -179,6 +182,11 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     let what = text.split("\n\n").next().unwrap_or("error: bad arguments");
     let line: Vec<_> = what.split_whitespace().collect();
-    voice::say(&format!("{} (see --help)", line.join(" ")));
+    let line = match line.join(" ") {
+        // Its names for what is missing leave out the ways that are not options of this command.
+        line if line.contains(train::WITHOUT_RANKS) => format!("error: {}", train::WAYS_TO_RANKS),
+        line => line,
+    };
+    voice::say(&format!("{line} (see --help)"));
     ExitCode::from(BAD_INPUT)
 }

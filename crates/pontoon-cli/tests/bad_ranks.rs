@@ -123,6 +123,10 @@ fn what_makes_no_job_is_refused_before_anything_starts() {
     assert!(ended.refusal().starts_with(wanted), "{ended:?}");
 }
 
+/// All ways to several ranks, for an option that one process has no use for.
+const SEVERAL_WAYS: &str = "without ranks: add --procs N, and --hosts a,b to spread them; or --join, where \
+                            `pontoon launch` or another launcher starts this command (see --help)";
+
 #[test]
 fn options_that_ranks_do_not_go_with_are_refused() {
     for (options, part) in [
@@ -130,14 +134,14 @@ fn options_that_ranks_do_not_go_with_are_refused() {
         (&["--procs", "61"], "'--procs <N>': 61 is not in 1..=60"),
         (&["--procs", "60", "--devices", "65536"], "--devices"),
         (&["--procs", "2", "--lost-after", "1ms"], "'--lost-after <TIME>': expected at least 10ms"),
-        (&["--lost-after", "5s"], "--procs <N>|--join"),
-        (&["--transport", "shm"], "--procs <N>|--join"),
-        (&["--on-peer-death", "end"], "--procs <N>|--join"),
-        (&["--initiate", "auto"], "--procs <N>|--join"),
-        (&["--params", "smc"], "--procs <N>|--join"),
+        (&["--lost-after", "5s"], SEVERAL_WAYS),
+        (&["--transport", "shm"], SEVERAL_WAYS),
+        (&["--on-peer-death", "end"], SEVERAL_WAYS),
+        (&["--initiate", "auto"], SEVERAL_WAYS),
+        (&["--params", "smc"], SEVERAL_WAYS),
         (&["--procs", "2", "--params", "smc", "--initiate", "ring"], "leave --initiate out"),
         (&["--procs", "2", "--params", "mail"], "possible values: message, smc"),
-        (&["--join-bound", "5s"], "--procs <N>|--join"),
+        (&["--join-bound", "5s"], SEVERAL_WAYS),
         (&["--procs", "2", "--sync", "lock"], "ranks are kept in order by signals only"),
         (&["--procs", "2", "--trace", "x"], "--trace is for one process"),
         (&["--procs", "2", "--inject", "drop-fence"], "drop-fence is for one process"),

@@ -56,6 +56,28 @@ fn comes_back_late(params: &str) {
     assert_eq!(last.status.code(), Some(1), "{last:?}");
 }
 
+/// What it would train alone from there on is another job's.
+#[test]
+fn a_rank_0_that_was_left_behind_says_so_and_fails() {
+    let given = ["--devices", "1", "--epochs", "10000", "--on-peer-death", "continue"];
+    let mut ranks = Place::new().start_all(3, &given);
+    // Any time is good, and some of it after the first step.
+    thread::sleep(Duration::from_secs(3));
+    assert!(ranks[0].signal(Signal::STOP), "it is still there");
+    is_stopped(&mut ranks[0]);
+    for (rank, process) in (1..).zip(ranks.drain(1..)) {
+        let ended = process.end("beside a stopped rank 0");
+        let wanted = format!("rank {rank}: error: rank 0 is dead: ");
+        assert!(ended.error().starts_with(&wanted), "{ended:?}");
+    }
+    let mut first = ranks.remove(0);
+    assert!(first.signal(Signal::CONT), "it is still there");
+    let first = first.end("a rank 0 that was stopped");
+    assert_eq!(first.status.code(), Some(1), "{first:?}");
+    let wanted = "rank 0: error: the others took this rank for dead: nothing was heard of it";
+    assert!(first.error().starts_with(wanted), "{first:?}");
+}
+
 #[test]
 fn ranks_that_were_not_given_the_same_say_what_differs() {
     let common = ["--lost-after", "20s", "--bound", "20s"];

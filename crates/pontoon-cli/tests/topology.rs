@@ -179,6 +179,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         (&["--blocks", "4"][..], "4 is not in 5.."),
         (&["--within", "0s"], "expected more than zero"),
         (&["--within", "soon"], "such as 500ms"),
+        (&["--join-bound", "0s"], "expected more than zero"),
     ] {
         let ended = alone(more);
         assert!(ended.refusal().contains(part), "{ended:?}");
@@ -187,6 +188,16 @@ fn what_cannot_be_is_refused_in_one_line() {
     assert!(without.refusal().contains("--topology"), "{without:?}");
     let half = Process::start(pontoon(&TOPOLOGY).env("RANK", "1")).end("half a job");
     assert!(half.refusal().contains("WORLD_SIZE"), "{half:?}");
+}
+
+/// 20 s unless it is given.
+#[test]
+fn a_rank_waits_for_the_others_no_longer_than_it_is_told() {
+    let began = Instant::now();
+    let ended = start(&Place::new(), 0, &["--join-bound", "300ms"]).end("alone in its job");
+    let refusal = ended.refusal();
+    assert!(refusal.contains("absent are ranks 1, 2"), "{refusal}");
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
 }
 
 #[test]

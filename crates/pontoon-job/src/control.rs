@@ -232,8 +232,12 @@ impl Control {
         if !open {
             return Some(CUT);
         }
-        let silent = at.since(self.heard) > self.pace.lost_after;
-        silent.then_some(Over::Store(Ending::Dead(How::HeartbeatLost)))
+        if at.since(self.heard) <= self.pace.lost_after {
+            return None;
+        }
+        // It may only be stopped, and is to learn then that it is alone.
+        let _ = self.send(&Message::Abandon);
+        Some(Over::Store(Ending::Dead(How::HeartbeatLost)))
     }
 
     fn send(&mut self, message: &Message) -> Result<(), Gone> {

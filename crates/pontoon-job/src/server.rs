@@ -200,7 +200,10 @@ impl Run {
             return ids;
         }
         let ready = fds[1..].iter().zip(ids).filter(|(fd, _)| !fd.revents().is_empty());
-        ready.map(|(_, id)| id).collect()
+        let mut ready: Vec<LinkId> = ready.map(|(_, id)| id).collect();
+        // That a process ended comes by its own one, and what that process said last before that.
+        ready.sort_by_key(|&id| self.hub.is_own(id));
+        ready
     }
 
     fn serve(&mut self, ready: &[LinkId]) {

@@ -238,9 +238,9 @@ fn a_stopped_rank_is_lost_and_learns_it_when_it_goes_on() {
 }
 
 #[test]
-fn rank_0_stopped_is_lost_by_each() {
+fn rank_0_stopped_is_lost_by_each_and_learns_it_when_it_goes_on() {
     watchdog(|| {
-        let (jobs, peers) = mixed(&Place::new(), 3, &[1, 2], losing());
+        let (jobs, mut peers) = mixed(&Place::new(), 3, &[1, 2], losing());
         let seen: Vec<_> = jobs.iter().map(|job| changes(job.membership())).collect();
         let stopped = Instant::now();
         peers[0].send(Signal::STOP);
@@ -254,6 +254,14 @@ fn rank_0_stopped_is_lost_by_each() {
             let ending = Ending::Dead(How::HeartbeatLost);
             assert_eq!(error, StoreError::StoreEnded { ending });
         }
+        // It is the only one left of those who took it for dead.
+        peers[0].send(Signal::CONT);
+        let lines: Vec<_> = (0..3).map(|_| peers[0].line()).collect();
+        let own = "change rank 0 is dead: nothing was heard of it any more";
+        assert!(lines.iter().any(|line| line == own), "{lines:?}");
+        peers[0].tell("barrier");
+        let line = peers[0].line();
+        assert!(line.contains("Excluded { how: HeartbeatLost }"), "{line}");
     });
 }
 

@@ -5,13 +5,12 @@
 //! the same bit for bit.
 
 use std::{
-    error::Error,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use pontoon::{
-    Bound, Buffer, CpuDevice, CpuSpec, Engine, Kernel, Stream, World,
+    Bound, Buffer, CpuDevice, CpuSpec, Engine, Failure, Kernel, Stream, World,
     comm::{Comm, SendError, Settings, Shape, Summed},
     hal::Access,
     job::Env,
@@ -29,7 +28,7 @@ macro_rules! say {
     ($($line:tt)*) => { let _ = std::io::Write::write_fmt(&mut std::io::stdout(), format_args!("{}\n", format_args!($($line)*))); };
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Failure> {
     let bound = Bound::within(Duration::from_secs(30));
     // Room for the words, for those of all others, and for what measuring takes.
     let heap = |ranks: usize| ranks.max(2) * BYTES + (4 << 20);

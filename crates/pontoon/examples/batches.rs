@@ -1,11 +1,9 @@
 //! Batches, events and semaphores: a producer on one device, two consumers on another, and a third
 //! stream whose batch is submitted before what it waits for. `cargo run -p pontoon --example batches`.
 
-use std::error::Error;
+use pontoon::{Buffer, Engine, Failure, Kernel, Patience, Runtime, Session};
 
-use pontoon::{Buffer, Engine, Kernel, Patience, Runtime, Session};
-
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Failure> {
     let runtime = Runtime::cpu(2)?;
     let [left, right] = runtime.devices() else { return Err("two devices".into()) };
     let mut session = Session::check();

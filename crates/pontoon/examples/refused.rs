@@ -4,14 +4,14 @@
 use std::{error::Error, time::Duration};
 
 use pontoon::{
-    Buffer, CpuDevice, Engine, Kernel, Patience, Refusal, Runtime, Session, StreamId,
+    Buffer, CpuDevice, Engine, Failure, Kernel, Patience, Refusal, Runtime, Session, StreamId,
     queue::Completed,
 };
 
 type Outcome = Result<(), Box<dyn Error>>;
 type Program = fn(&Runtime) -> Outcome;
 
-fn main() -> Outcome {
+fn main() -> Result<(), Failure> {
     let runtime = Runtime::cpu(2)?;
     let programs: [(&str, Program); 8] = [
         ("read after write", read_after_write),

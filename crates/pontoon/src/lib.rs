@@ -28,6 +28,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod failure;
 mod runtime;
 pub mod smc;
 pub mod verify;
@@ -42,6 +43,7 @@ pub use pontoon_shm as shm;
 pub use pontoon_signal as signal;
 pub use pontoon_ucx as ucx;
 
+pub use failure::Failure;
 pub use pontoon_cpu::{Context, CpuDevice, CpuSpec, Kernel, OpenDeviceError, Region};
 pub use pontoon_hal::{
     Access, AllocateError, Device, Engine, Fault, HostAccessError, Memory, OpenQueueError, Queue,

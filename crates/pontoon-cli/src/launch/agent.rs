@@ -25,7 +25,7 @@ use super::{
     rank::{Rank, Start, living_groups},
     signals::Signals,
     silence::Silence,
-    wire::{Decoder, Frame, GREETING, Order, Plan, Said, Stream, WireError, message, output},
+    wire::{Decoder, Frame, GREETING, How, Order, Plan, Said, Stream, WireError, message, output},
 };
 
 /// The hidden command that is an agent.
@@ -341,7 +341,12 @@ impl Agent {
                 let rank = self.ranks[at].rank;
                 self.say(&if stopped { Said::Stopped { rank } } else { Said::Continued { rank } });
             }
-            if let Some((how, after)) = self.ranks[at].ended(grace) {
+        }
+        if looked_at > 0 {
+            for (at, how, after) in causes_first(|| {
+                let ended = self.ranks.iter_mut().enumerate();
+                ended.filter_map(|(at, rank)| Some((at, rank.ended(grace)?))).collect()
+            }) {
                 self.started(at);
                 self.drain(at);
                 let after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
@@ -365,7 +370,11 @@ impl Agent {
 
     fn end(&mut self) {
         if self.kill_at.is_none() && !self.killed {
-            self.ranks.iter().for_each(|rank| rank.signal(Signal::TERM));
+            for rank in &self.ranks {
+                rank.signal(Signal::TERM);
+                // What is stopped hears of it only then.
+                rank.signal(Signal::CONT);
+            }
             self.kill_at = Some(Instant::now() + self.grace());
         }
     }
@@ -375,6 +384,24 @@ impl Agent {
         self.killed = true;
         self.kill_at = None;
     }
+}
+
+/// All that a `look` finds to have ended, those first that a signal ended: the others may have ended for
+/// that. The rank that one ended for had ended before it, but may have been looked at before that, so there is a
+/// look after the last that found something.
+fn causes_first(
+    mut look: impl FnMut() -> Vec<(usize, (How, Duration))>,
+) -> Vec<(usize, How, Duration)> {
+    let mut all = Vec::new();
+    loop {
+        let found = look();
+        if found.is_empty() {
+            break;
+        }
+        all.extend(found.into_iter().map(|(at, (how, after))| (at, how, after)));
+    }
+    all.sort_by_key(|(_, how, _)| !matches!(how, How::Signal(_)));
+    all
 }
 
 fn streams() -> io::Result<(File, Outbox)> {
@@ -396,4 +423,24 @@ pub(super) fn may_open_more() -> Option<u64> {
         return None;
     }
     limit.current
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whom_a_signal_ended_comes_before_those_that_ended_for_it() {
+        // Rank 0 is looked at, is killed, and rank 2 ends for it before it is looked at.
+        let at = |rank, how| (rank, (how, Duration::ZERO));
+        let mut looks = [
+            vec![at(2, How::Status(1))],
+            vec![at(0, How::Signal(9)), at(1, How::Status(1))],
+            Vec::new(),
+        ]
+        .into_iter();
+        let told = causes_first(|| looks.next().expect("none after one that finds nothing"));
+        let ranks: Vec<_> = told.iter().map(|it| it.0).collect();
+        assert_eq!(ranks, [0, 2, 1]);
+    }
 }

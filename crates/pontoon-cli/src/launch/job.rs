@@ -344,8 +344,10 @@ impl Job {
         let who =
             self.pids.get(&rank).map_or_else(|| on.clone(), |pid| format!(" (pid {pid}{on})"));
         let (next, line) = self.verdict.ended(&who, failure);
-        if let Some(line) = line {
-            self.output.note(&line);
+        match line {
+            Some(line) => self.output.note(&line),
+            None if next == Next::Hurry => self.note_still(),
+            None => {}
         }
         self.go(next);
     }
@@ -356,20 +358,24 @@ impl Job {
             return;
         }
         let next = self.verdict.stands(rank, still);
-        if next == Next::Expect {
-            let (alive, patience) = (self.alive(), self.spec.tolerance.last_words);
-            self.output.note(&format!(
-                "pontoon launch: all that is left is stopped: {alive}; after a failure that is \
-                 borne for {patience:?}"
-            ));
+        if next == Next::Hurry {
+            self.note_still();
         }
         self.go(next);
+    }
+
+    fn note_still(&mut self) {
+        let (alive, patience) = (self.alive(), self.spec.tolerance.still);
+        self.output.note(&format!(
+            "pontoon launch: all that is left is stopped: {alive}; that is borne for {patience:?}"
+        ));
     }
 
     fn go(&mut self, next: Next) {
         match next {
             Next::EndAll => self.end(),
             Next::Expect => self.end_at = Some(Instant::now() + self.spec.tolerance.last_words),
+            Next::Hurry => self.end_at = Some(Instant::now() + self.spec.tolerance.still),
             Next::GoOn => self.end_at = None,
             Next::Ignore => {}
         }

@@ -131,11 +131,16 @@ pub(crate) struct Options {
 ///
 /// As long as the job runs.
 pub(crate) fn run(options: &Options) -> Result<u8, LaunchError> {
-    run_led_by(options, None)
+    run_led_by(options, None, None)
 }
 
-/// As [`run`]; once rank `lead` ended the others have their last words.
-fn run_led_by(options: &Options, lead: Option<u32>) -> Result<u8, LaunchError> {
+/// As [`run`]; once rank `lead` ended the others have their last words, and for as long as `still` what is
+/// stopped may stay so when nothing else is left.
+fn run_led_by(
+    options: &Options,
+    lead: Option<u32>,
+    still: Option<Duration>,
+) -> Result<u8, LaunchError> {
     if options.command.first().is_some_and(|command| command.is_empty()) {
         let why = "it is empty: name a program after --".to_owned();
         return Err(LaunchError::Option { option: "COMMAND", why });
@@ -148,7 +153,7 @@ fn run_led_by(options: &Options, lead: Option<u32>) -> Result<u8, LaunchError> {
         let ranks = place(&options.hosts, options.ranks, options.map)?;
         options.hosts.iter().cloned().map(Some).zip(ranks).collect()
     };
-    let spec = spec(options, lead)?;
+    let spec = spec(options, lead, still)?;
     // Files of each rank, and three of each host.
     let files = agent::may_open_more();
     let form = match &options.output {
@@ -188,6 +193,8 @@ pub(crate) struct Again<'a> {
     pub(crate) tolerate: u32,
     /// How long ranks have to end by themselves once there is nothing left to do for them.
     pub(crate) last_words: Duration,
+    /// How long what is stopped has to go on, once nothing else is left.
+    pub(crate) still: Duration,
     pub(crate) arguments: Vec<OsString>,
 }
 
@@ -225,7 +232,7 @@ pub(crate) fn again(job: Again<'_>) -> Result<u8, LaunchError> {
         silence: Duration::from_secs(60),
         command,
     };
-    run_led_by(&options, Some(0))
+    run_led_by(&options, Some(0), Some(job.still))
 }
 
 /// How many of so many ranks run on this host.
@@ -277,7 +284,11 @@ fn is_here(host: &str, has_shell: bool) -> bool {
     host == LOCALHOST || (!has_shell && is_own_name())
 }
 
-fn spec(options: &Options, lead: Option<u32>) -> Result<Spec, LaunchError> {
+fn spec(
+    options: &Options,
+    lead: Option<u32>,
+    still: Option<Duration>,
+) -> Result<Spec, LaunchError> {
     let mut variables: Vec<(Vec<u8>, Vec<u8>)> = env::vars_os()
         .filter(|(name, _)| name.as_bytes().starts_with(b"PONTOON_") && !is_of_a_job(name))
         .map(|(name, value)| (name.into_vec(), value.into_vec()))
@@ -312,6 +323,7 @@ fn spec(options: &Options, lead: Option<u32>) -> Result<Spec, LaunchError> {
             keep_going: options.keep_going,
             ranks: options.tolerate,
             last_words: options.last_words.unwrap_or_default(),
+            still: still.or(options.last_words).unwrap_or_default(),
             lead,
         },
     })

@@ -60,6 +60,11 @@ impl Signals {
     }
 }
 
+/// Whether the launcher hands `signal` on, so that whoever it ends was asked to.
+pub(super) fn is_handed_on(signal: i32) -> bool {
+    FORWARDED.iter().any(|forwarded| forwarded.as_raw() == signal)
+}
+
 /// `SIGKILL`, or `signal 42` for one without a name.
 pub(super) fn name(signal: i32) -> String {
     signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)

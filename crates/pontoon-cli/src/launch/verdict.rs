@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{signals::name, wire::How};
+use super::{
+    signals::{is_handed_on, name},
+    wire::How,
+};
 
 /// A rank that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +41,8 @@ pub(super) enum Next {
     EndAll,
     /// The others are ended, unless they end by themselves within [`Tolerance::last_words`].
     Expect,
+    /// All that is left is stopped, and is ended unless one of it goes on within [`Tolerance::still`].
+    Hurry,
     /// The others go on, whatever was expected of them.
     GoOn,
     /// Nothing: it is as it was, or this is the consequence of an end that was ordered before.
@@ -50,9 +55,11 @@ pub(super) enum Next {
 /// are to end, and have [`last_words`](Self::last_words) for that, once
 ///
 /// - more ranks failed than are borne, or
-/// - the lead ended, or
-/// - some rank failed, and every one that is left is stopped. Nobody sees that but who started it: the
-///   others take it for dead, or it them. One that is continued in time goes on.
+/// - the lead ended.
+///
+/// Once some rank failed, or they are to end anyhow, and every one that is left is stopped, they have
+/// [`still`](Self::still). Nobody sees that but who started it: the others take it for dead, or it them. One
+/// that is continued in time goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tolerance {
     pub(super) keep_going: bool,
@@ -60,6 +67,8 @@ pub(super) struct Tolerance {
     pub(super) ranks: u32,
     /// How long the others have to end by themselves, once they are to end.
     pub(super) last_words: Duration,
+    /// How long what is stopped has to go on, once nothing else is left.
+    pub(super) still: Duration,
     /// A rank without which there is nothing left to do, and whose failure is borne by nobody: it
     /// tells what came of the job.
     pub(super) lead: Option<u32>,
@@ -82,6 +91,8 @@ pub(super) struct Verdict {
     still: BTreeSet<u32>,
     /// Whether they are to end only because all of them are.
     is_for_still: bool,
+    /// Whether those that are to end anyhow are all stopped.
+    hurries: bool,
     /// The signal by which the user ended what did not end by itself.
     stopped: Option<i32>,
 }
@@ -99,6 +110,7 @@ impl Verdict {
             expecting: false,
             still: BTreeSet::new(),
             is_for_still: false,
+            hurries: false,
             stopped: None,
         }
     }
@@ -117,43 +129,55 @@ impl Verdict {
             return (self.look_at_still(), None);
         }
         self.failures += u32::from(!is_success);
-        let all_are_still = self.all_are_still();
         let (patience, was_expecting) = (self.tolerance.last_words, self.expecting);
         let is_over = is_lead || self.failures > self.tolerance.ranks;
+        let is_patient = !patience.is_zero();
         let next = match self.tolerance.keep_going {
-            _ if was_expecting => Next::Ignore,
-            _ if (is_over || all_are_still) && !patience.is_zero() => Next::Expect,
+            _ if was_expecting => {
+                self.is_for_still &= !is_over;
+                self.look_at_still()
+            }
+            _ if self.all_are_still() && is_patient => Next::Hurry,
+            _ if is_over && is_patient => Next::Expect,
             true => Next::GoOn,
             false if is_over => Next::EndAll,
             false => Next::GoOn,
         };
         self.ending |= next == Next::EndAll;
-        self.expecting |= next == Next::Expect;
-        self.is_for_still = !is_over && (self.is_for_still || next == Next::Expect);
+        if !was_expecting {
+            self.expecting = matches!(next, Next::Expect | Next::Hurry);
+            self.is_for_still = !is_over && next == Next::Hurry;
+            self.hurries = is_over && next == Next::Hurry;
+        }
         if is_success {
             return (next, None);
         }
-        self.first.get_or_insert(failure.clone());
         if is_lead {
             self.of_lead = Some(failure.what);
-        }
-        if was_expecting {
-            // It is a consequence, and says so itself.
-            return (next, None);
         }
         let how = match failure.what {
             Failed::Ended(How::Status(status)) => format!("failed with status {status}"),
             Failed::Ended(How::Signal(signal)) => format!("was ended by {}", name(signal)),
             Failed::Lost => "was lost with its host".to_owned(),
         };
+        let after = failure.after.as_secs_f64();
+        let says = format!("pontoon launch: rank {}{who} {how} after {after:.1} s", failure.rank);
+        if was_expecting {
+            if !self.is_the_cause_of_the_first(&failure) {
+                // It is a consequence, and says so itself.
+                return (next, None);
+            }
+            self.first = Some(failure);
+            return (next, Some(format!("{says}, which the others ended for")));
+        }
+        self.first.get_or_insert(failure);
+        let still = self.tolerance.still;
         let then = match (self.running, next) {
             (0, _) => "no other rank was left".to_owned(),
             (1, Next::GoOn) => "1 other goes on".to_owned(),
-            (1, Next::Expect) if self.is_for_still => {
-                format!("the other is stopped and has {patience:?} to go on")
-            }
-            (others, Next::Expect) if self.is_for_still => {
-                format!("the {others} others are stopped and have {patience:?} to go on")
+            (1, Next::Hurry) => format!("the other is stopped and has {still:?} to go on"),
+            (others, Next::Hurry) => {
+                format!("the {others} others are stopped and have {still:?} to go on")
             }
             (1, Next::Expect) => format!("the other has {patience:?} to end"),
             (others, Next::Expect) => format!("the {others} others have {patience:?} to end"),
@@ -161,10 +185,19 @@ impl Verdict {
             (1, _) => "ending the other".to_owned(),
             (others, _) => format!("ending the {others} others"),
         };
-        let after = failure.after.as_secs_f64();
-        let line =
-            format!("pontoon launch: rank {}{who} {how} after {after:.1} s; {then}", failure.rank);
-        (next, Some(line))
+        (next, Some(format!("{says}; {then}")))
+    }
+
+    /// Whether the first failure that was told of followed from this one: it ended by itself, and this rank was
+    /// ended by a signal that is not handed on to ranks. News of both may come in either order.
+    fn is_the_cause_of_the_first(&self, failure: &Failure) -> bool {
+        let is_killed = |what| match what {
+            Failed::Ended(How::Signal(signal)) => !is_handed_on(signal),
+            _ => false,
+        };
+        let ended_itself = |what| matches!(what, Failed::Ended(How::Status(_)));
+        let first = self.first.as_ref();
+        is_killed(failure.what) && first.is_some_and(|first| ended_itself(first.what))
     }
 
     /// A running rank was stopped (`still`), or goes on; what is to be done.
@@ -178,8 +211,17 @@ impl Verdict {
     }
 
     fn look_at_still(&mut self) -> Next {
-        if self.ending || (self.expecting && !self.is_for_still) {
+        if self.ending {
             return Next::Ignore;
+        }
+        if self.expecting && !self.is_for_still {
+            let hurried = self.hurries;
+            self.hurries = self.all_are_still();
+            return match (hurried, self.hurries) {
+                (false, true) => Next::Hurry,
+                (true, false) if self.running > 0 => Next::Expect,
+                _ => Next::Ignore,
+            };
         }
         let was_expecting = self.expecting;
         self.expecting = self.all_are_still()
@@ -187,16 +229,16 @@ impl Verdict {
             && !self.tolerance.last_words.is_zero();
         self.is_for_still = self.expecting;
         match (was_expecting, self.expecting) {
-            (false, true) => Next::Expect,
+            (false, true) => Next::Hurry,
             (true, false) => Next::GoOn,
             _ => Next::Ignore,
         }
     }
 
-    /// Whether some rank failed, and those that are left are stopped.
+    /// Whether some rank failed or the lead is done, and those that are left are stopped.
     fn all_are_still(&self) -> bool {
         let are_still = u32::try_from(self.still.len()).is_ok_and(|still| still == self.running);
-        self.failures > 0 && self.running > 0 && are_still
+        (self.failures > 0 || self.led) && self.running > 0 && are_still
     }
 
     /// What ends from here on is ended by the launcher.
@@ -239,8 +281,14 @@ mod tests {
         Failure { rank, what: Failed::Ended(how), after: Duration::from_millis(1240) }
     }
 
-    const STRICT: Tolerance =
-        Tolerance { keep_going: false, ranks: 0, last_words: Duration::ZERO, lead: None };
+    const STRICT: Tolerance = Tolerance {
+        keep_going: false,
+        ranks: 0,
+        last_words: Duration::ZERO,
+        still: SOON,
+        lead: None,
+    };
+    const SOON: Duration = Duration::from_secs(1);
 
     #[test]
     fn the_first_failure_counts_and_what_follows_is_its_consequence() {
@@ -284,9 +332,37 @@ mod tests {
     }
 
     #[test]
+    fn who_was_killed_is_the_cause_of_those_that_ended_for_it_whoever_is_told_of_first() {
+        let tolerance = Tolerance { last_words: Duration::from_secs(10), ..STRICT };
+        for (signal, status) in [(9, 137), (11, 139), (15, 1)] {
+            let mut verdict = Verdict::new(3, tolerance);
+            assert_eq!(verdict.ended("", failure(0, How::Status(1))).0, Next::Expect);
+            let (next, line) = verdict.ended(" (pid 7)", failure(2, How::Signal(signal)));
+            assert_eq!(next, Next::Ignore);
+            // By SIGTERM the user may have ended it.
+            let is_cause = signal != 15;
+            let wanted = format!("was ended by {} after 1.2 s, which the others", name(signal));
+            assert_eq!(line.is_some_and(|line| line.contains(&wanted)), is_cause);
+            assert_eq!(verdict.ended("", failure(1, How::Status(1))), (Next::Ignore, None));
+            assert_eq!(verdict.status(), status);
+        }
+    }
+
+    #[test]
+    fn what_is_to_end_and_is_all_stopped_is_not_waited_for_as_long() {
+        let tolerance = Tolerance { last_words: Duration::from_secs(10), ..STRICT };
+        let mut verdict = Verdict::new(3, tolerance);
+        assert_eq!(verdict.stands(2, true), Next::Ignore);
+        assert_eq!(verdict.ended("", failure(0, How::Status(1))).0, Next::Expect);
+        assert_eq!(verdict.ended("", failure(1, How::Status(1))), (Next::Hurry, None));
+        assert_eq!(verdict.stands(2, false), Next::Expect, "it may have a last word");
+    }
+
+    #[test]
     fn without_its_lead_a_job_is_over_and_with_it_a_success() {
         let last_words = Duration::from_secs(10);
-        let tolerance = Tolerance { keep_going: true, ranks: 2, last_words, lead: Some(0) };
+        let tolerance =
+            Tolerance { keep_going: true, ranks: 2, last_words, still: SOON, lead: Some(0) };
         let mut verdict = Verdict::new(3, tolerance);
         assert_eq!(verdict.ended("", failure(2, How::Signal(9))).0, Next::GoOn);
         assert_eq!(verdict.ended("", failure(0, How::Status(0))), (Next::Expect, None));
@@ -304,7 +380,8 @@ mod tests {
     #[test]
     fn what_the_lead_fails_with_is_never_borne() {
         let last_words = Duration::from_secs(10);
-        let tolerance = Tolerance { keep_going: true, ranks: 2, last_words, lead: Some(0) };
+        let tolerance =
+            Tolerance { keep_going: true, ranks: 2, last_words, still: SOON, lead: Some(0) };
         // It alone, and after a death that is borne.
         for dead in [None, Some(2)] {
             let mut verdict = Verdict::new(3, tolerance);
@@ -323,7 +400,8 @@ mod tests {
     #[test]
     fn when_all_that_is_left_is_stopped_nobody_goes_on() {
         let last_words = Duration::from_secs(10);
-        let tolerance = Tolerance { keep_going: true, ranks: 2, last_words, lead: Some(0) };
+        let tolerance =
+            Tolerance { keep_going: true, ranks: 2, last_words, still: SOON, lead: Some(0) };
         // The lead is stopped: the others take it for dead, and end.
         let mut verdict = Verdict::new(3, tolerance);
         assert_eq!(verdict.stands(0, true), Next::Ignore);
@@ -331,8 +409,8 @@ mod tests {
         assert_eq!(next, Next::GoOn);
         assert!(line.is_some_and(|line| line.ends_with("2 others go on")));
         let (next, line) = verdict.ended("", failure(1, How::Status(1)));
-        assert_eq!(next, Next::Expect);
-        let wanted = "the other is stopped and has 10s to go on";
+        assert_eq!(next, Next::Hurry);
+        let wanted = "the other is stopped and has 1s to go on";
         assert!(line.as_deref().is_some_and(|line| line.ends_with(wanted)), "{line:?}");
         // It is ended for it, and that is no success.
         verdict.end();
@@ -343,19 +421,20 @@ mod tests {
     #[test]
     fn stops_that_come_last_count_as_well_and_who_is_continued_goes_on() {
         let last_words = Duration::from_secs(10);
-        let tolerance = Tolerance { keep_going: true, ranks: 2, last_words, lead: Some(0) };
+        let tolerance =
+            Tolerance { keep_going: true, ranks: 2, last_words, still: SOON, lead: Some(0) };
         let mut verdict = Verdict::new(4, tolerance);
         assert_eq!(verdict.ended("", failure(3, How::Signal(9))).0, Next::GoOn);
         assert_eq!(verdict.stands(0, true), Next::Ignore);
         assert_eq!(verdict.stands(2, true), Next::Ignore);
-        assert_eq!(verdict.ended("", failure(1, How::Status(0))), (Next::Expect, None));
+        assert_eq!(verdict.ended("", failure(1, How::Status(0))), (Next::Hurry, None));
         assert_eq!(verdict.stands(0, false), Next::GoOn);
-        assert_eq!(verdict.stands(0, true), Next::Expect);
+        assert_eq!(verdict.stands(0, true), Next::Hurry);
         assert_eq!(verdict.stands(0, false), Next::GoOn);
-        // Its end is what the other one is waited for then, stopped or not.
-        assert_eq!(verdict.ended("", failure(0, How::Status(0))), (Next::Expect, None));
-        assert_eq!(verdict.stands(2, false), Next::Ignore);
-        assert_eq!(verdict.stands(2, true), Next::Ignore);
+        // Its end is what the other one is waited for then, for longer if it is not stopped.
+        assert_eq!(verdict.ended("", failure(0, How::Status(0))), (Next::Hurry, None));
+        assert_eq!(verdict.stands(2, false), Next::Expect);
+        assert_eq!(verdict.stands(2, true), Next::Hurry);
         verdict.end();
         assert_eq!(verdict.ended("", failure(2, How::Signal(9))), (Next::Ignore, None));
         assert_eq!(verdict.status(), 0);
@@ -364,7 +443,8 @@ mod tests {
     #[test]
     fn stops_without_a_failure_or_without_last_words_are_nobodys_business() {
         for last_words in [Duration::ZERO, Duration::from_secs(10)] {
-            let tolerance = Tolerance { keep_going: true, ranks: 1, last_words, lead: None };
+            let tolerance =
+                Tolerance { keep_going: true, ranks: 1, last_words, still: SOON, lead: None };
             let mut verdict = Verdict::new(2, tolerance);
             assert_eq!([verdict.stands(0, true), verdict.stands(1, true)], [Next::Ignore; 2]);
             let next = verdict.ended("", failure(1, How::Signal(9))).0;

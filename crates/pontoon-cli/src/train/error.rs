@@ -6,13 +6,18 @@ use pontoon::{
     FenceError, HostError, Rank, Refusal, StreamError, WaitFailure,
     comm::{CommError, SendError},
     cpu::OpenDeviceError,
-    hal::{AllocateError, Fault, HostAccessError, OpenQueueError, link::LinkError},
+    hal::{AllocateError, Cause, Fault, HostAccessError, OpenQueueError, link::LinkError},
     signal::{HeapFull, WaitError},
     smc::{MapError, SmcError},
     world::{Death, WorldError},
 };
 
-use super::{TraceError, data::DataError, given::Unlike, way::Turn};
+use super::{
+    TraceError,
+    data::DataError,
+    given::Unlike,
+    way::{Turn, ranks::Named},
+};
 use crate::{BAD_INPUT, FAILED, counted::counted, doctor::bytes, from::from, launch::LaunchError};
 
 /// How a training run fails.
@@ -79,6 +84,8 @@ pub(crate) enum TrainError {
     Pages(SmcError),
     /// A rank that lives may lack parameters, which another message would not make good.
     Unsent { rank: Rank, steps: usize, error: Box<TrainError> },
+    /// A wait failed at a rank, which has devices of its own and other ranks to wait for.
+    Named { wait: Box<Named>, error: Box<TrainError> },
     /// A rank died, and this one ended for it.
     Death { death: Death, error: Box<TrainError> },
     /// After `error`, what ran beside it did not end: nobody can go on in its place.
@@ -117,6 +124,23 @@ impl TrainError {
             Self::Early(error) => error.is_bad_input(),
             Self::Trace(error) => error.is_bad_input(),
             _ => false,
+        }
+    }
+
+    /// Whether a death elsewhere may be behind it. None is behind what a kernel did by itself, or what the
+    /// system refused.
+    pub(super) fn may_follow_from_a_death(&self) -> bool {
+        let is_wait = |fault: &Fault| matches!(fault.cause, Cause::Wait(_));
+        match self {
+            Self::Fault(fault) => is_wait(fault),
+            Self::Fence(error) => error.fault.as_ref().is_none_or(is_wait),
+            Self::Device(_) | Self::Queue(_) | Self::Memory(_) | Self::Thread(_) => false,
+            Self::Heap(_) | Self::Differ { .. } | Self::Digest { .. } => false,
+            Self::Trace(_) | Self::Output(_) => false,
+            Self::Unsent { error, .. } | Self::Stuck { error, .. } => {
+                error.may_follow_from_a_death()
+            }
+            _ => true,
         }
     }
 
@@ -236,6 +260,7 @@ impl fmt::Display for TrainError {
                  again they could count twice, so the run ends: a longer --bound gives it more time",
                 counted(*steps as u64, "step")
             ),
+            Self::Named { wait, error } => f.write_str(&wait.in_words(&error.to_string())),
             Self::Death { death, error } => f.write_str(&once(&format!("{death}; {error}"))),
             Self::Stuck { stuck, error } => {
                 write!(f, "what runs here does not end after a failure: {stuck}; it was: {error}")

@@ -36,6 +36,7 @@ use pontoon::{
 };
 
 pub(crate) use error::TrainError;
+pub(crate) use ranks::{WAYS_TO_RANKS, WITHOUT_RANKS};
 pub(crate) use trace::TraceError;
 pub(crate) use trial::Trial;
 

@@ -14,7 +14,7 @@ use pontoon::{
     comm::{self, Comm},
     job::StoreError,
     signal::Between,
-    world::{self, Death, Transport, World, WorldError},
+    world::{self, Transport, World, WorldError},
 };
 
 use super::{
@@ -33,7 +33,7 @@ use super::{
         Inject, Run, Way,
         ranks::{
             self as way, Figures, Home, Initiate, Map, OnPeerDeath, Params, RANKS_MAX, RanRanks,
-            Ranks,
+            Ranks, blame,
         },
     },
 };
@@ -44,6 +44,11 @@ use crate::{
 
 /// What makes several ranks: options of theirs mean nothing without.
 const SEVERAL: &str = "several";
+/// What the parser says is missing where such an option is given to one process.
+pub(crate) const WITHOUT_RANKS: &str = "<--procs <N>|--join>";
+/// What it means.
+pub(crate) const WAYS_TO_RANKS: &str = "an option for several ranks without ranks: add --procs N, and --hosts a,b to spread them; or --join, \
+     where `pontoon launch` or another launcher starts this command";
 /// So many devices can share a CPU: each has several threads.
 const DEVICES_A_CPU: u32 = 64;
 
@@ -83,7 +88,8 @@ pub(crate) struct RankOptions {
           requires = SEVERAL)]
     join_bound: Duration,
     /// After how long without a word a rank is dead: one that is stopped, or cut off. One whose process
-    /// ends is noticed at once. At least 10ms.
+    /// ends is noticed at once. When all others have ended, one that is stopped is ended after as long again.
+    /// At least 10ms.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::duration::silence,
           requires = SEVERAL)]
     lost_after: Duration,
@@ -170,6 +176,7 @@ fn start(options: &RankOptions, procs: u32) -> Result<u8, TrainError> {
         rsh: options.rsh.as_deref(),
         tolerate,
         last_words: LAST_WORDS,
+        still: options.lost_after,
         arguments: for_ranks(env::args_os().skip(1)),
     };
     launch::again(job).map_err(TrainError::Launch)
@@ -355,8 +362,8 @@ fn join(options: &Options, edges: Edges) -> Result<(), TrainError> {
 fn sending(bound: Option<Duration>) -> comm::Settings {
     // A step's gradients are a large message, and so are its parameters.
     let mut settings = comm::Settings::tuned(comm::Messages::Large);
-    // The signal of a message vouches for its parts, which are tasks of other ports: only for those that are
-    // before it in the same ring.
+    // One message to a peer is under way at a time. In one ring its signal comes after its parts by itself;
+    // from another it would wait, in the kernel, until they are done.
     settings.rings = 1;
     if let Some(bound) = bound {
         // A bound may be shorter than a proxy's turn, or longer than anybody is patient.
@@ -369,44 +376,6 @@ fn sending(bound: Option<Duration>) -> comm::Settings {
 const PATIENCE_MIN: Duration = Duration::from_millis(1);
 /// The most.
 const PATIENCE_MAX: Duration = Duration::from_secs(60 * 60);
-
-/// What a failure followed from: a death, if there was one. It is waited for: the signals of the dead
-/// end before the news of it has come everywhere.
-fn blame(ranks: &Ranks<'_>, error: TrainError) -> TrainError {
-    // What was asked for cannot be, whoever lives.
-    if error.is_bad_input() {
-        return error;
-    }
-    let world = ranks.world;
-    let goes_on = ranks.on_death == OnPeerDeath::Continue && ranks.began.get();
-    // Where the others go on without whoever dies, only the end of rank 0 stops a rank.
-    let is_cause = |death: &&Death| {
-        let is_needed = !goes_on || death.rank == Rank(0);
-        (is_needed && death.how.is_some()) || death.rank == world.rank()
-    };
-    let until = Instant::now() + ranks.news;
-    let mut known = 0;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let deaths = world.deaths_beyond(known, left);
-        known = deaths.len();
-        // Who only left early is to blame if nobody died.
-        let early = deaths.first().filter(|_| left.is_zero() && !goes_on);
-        let Some(&death) = deaths.iter().find(is_cause).or(early) else {
-            if left.is_zero() {
-                return error;
-            }
-            continue;
-        };
-        let error = Box::new(error);
-        let error = if death.rank == world.rank() {
-            TrainError::Excluded { death, error }
-        } else {
-            TrainError::Death { death, error }
-        };
-        return if ranks.began.get() { error } else { TrainError::Early(Box::new(error)) };
-    }
-}
 
 /// Every rank tells rank 0 the digest that it ended with, and rank 0 compares.
 fn agree(world: &World, digest: &str, bound: Bound) -> Result<(), TrainError> {

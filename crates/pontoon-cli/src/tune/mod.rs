@@ -17,11 +17,13 @@ use pontoon::signal::{Nanos, Profile, TunedRing, TunedRings};
 use serde::Serialize;
 
 use crate::{
+    BAD_INPUT, FAILED,
     bench::{BenchError, pin::CpuPair},
     figures::closed_pipe_is_no_fault,
 };
 use choose::{Choice, choose, choose_for_one_cpu};
 use measure::Measured;
+use rings::{Found, Rings};
 
 /// Arguments of `pontoon tune`.
 #[derive(Clone, Debug, clap::Args)]
@@ -47,6 +49,10 @@ pub(crate) struct Args {
 /// See [`TuneError`].
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), TuneError> {
     let file = args.profile.clone().or_else(Profile::location).ok_or(TuneError::NoPlace)?;
+    // Before the measurement, which takes long and would be for nothing.
+    place(&file)
+        .and_then(|place| place.open().map(drop))
+        .map_err(|error| TuneError::Place { file: file.clone(), error })?;
     let cpus = CpuPair::usable()?;
     let pace = Nanos::from(args.pace);
     let mut chosen = Vec::new();
@@ -73,7 +79,10 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), TuneError> {
         None => Err("two ranks need two CPUs; this process may use one".into()),
     };
     printed(if args.json { rings_json(&rings, out) } else { rings_text(&rings, out) })?;
-    let profile = Profile { thread: chosen[0], process: chosen[1], rings: rings.ok() };
+    let tuned = rings
+        .ok()
+        .map(|Rings { small, large }| TunedRings { small: small.ring, large: large.ring });
+    let profile = Profile { thread: chosen[0], process: chosen[1], rings: tuned };
     write(&file, &profile).map_err(|error| TuneError::Write { file: file.clone(), error })?;
     printed(if args.json {
         writeln!(out, "{}", serde_json::json!({ "profile": file.display().to_string() }))
@@ -82,10 +91,15 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), TuneError> {
     })
 }
 
-fn rings_json(rings: &Result<TunedRings, String>, out: &mut impl Write) -> io::Result<()> {
-    let of = |TunedRing { depth, batch, rings }| serde_json::json!({ "depth": depth, "batch": batch, "rings": rings });
+fn rings_json(rings: &Result<Rings, String>, out: &mut impl Write) -> io::Result<()> {
+    let of = |Found { ring: TunedRing { depth, batch, rings }, gain, spread }: Found| {
+        serde_json::json!({
+            "depth": depth, "batch": batch, "rings": rings, "is_default": gain.is_none(),
+            "gain": gain, "spread": spread,
+        })
+    };
     let line = match rings {
-        Ok(TunedRings { small, large }) => {
+        Ok(Rings { small, large }) => {
             serde_json::json!({ "path": "rings", "small": of(*small), "large": of(*large) })
         }
         Err(why) => serde_json::json!({ "path": "rings", "skipped": why }),
@@ -94,13 +108,24 @@ fn rings_json(rings: &Result<TunedRings, String>, out: &mut impl Write) -> io::R
     out.flush()
 }
 
-fn rings_text(rings: &Result<TunedRings, String>, out: &mut impl Write) -> io::Result<()> {
+fn rings_text(rings: &Result<Rings, String>, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "rings")?;
     match rings {
-        Ok(TunedRings { small, large }) => {
-            for (what, ring) in [("small, often", small), ("large, rarely", large)] {
-                let TunedRing { depth, batch, rings } = ring;
-                writeln!(out, "  {what:<14}  depth {depth}, batch {batch}, rings {rings}")?;
+        Ok(Rings { small, large }) => {
+            for (what, found) in [("small, often", small), ("large, rarely", large)] {
+                let Found { ring: TunedRing { depth, batch, rings }, gain, spread } = found;
+                write!(out, "  {what:<14}  depth {depth}, batch {batch}, rings {rings}: ")?;
+                let percent = spread * 100.0;
+                match gain {
+                    Some(gain) => writeln!(
+                        out,
+                        "{gain:.2} times as fast as the default, which differs from itself by {percent:.0} %"
+                    )?,
+                    None => writeln!(
+                        out,
+                        "the default, which differs from itself by {percent:.0} %; nothing gains more"
+                    )?,
+                }
             }
         }
         Err(why) => writeln!(out, "  not measured: {why}")?,
@@ -112,10 +137,15 @@ fn printed(result: io::Result<()>) -> Result<(), TuneError> {
     closed_pipe_is_no_fault(result).map_err(TuneError::Output)
 }
 
-/// Replaces `file` in one step: whoever reads it meanwhile has the old profile or the new one. A
-/// link stays, and what it points to is replaced; only a regular file ever is.
-fn write(file: &Path, profile: &Profile) -> io::Result<()> {
-    let file = &match fs::canonicalize(file) {
+/// Where a profile goes: a new file beside, which then takes the place of the old one.
+struct Place {
+    file: PathBuf,
+    new: PathBuf,
+}
+
+/// The place of `file`. A link stays, and what it points to is replaced; only a regular file ever is.
+fn place(file: &Path) -> io::Result<Place> {
+    let file = match fs::canonicalize(file) {
         Ok(existing) if fs::metadata(&existing)?.is_file() => existing,
         Ok(_) => {
             let what = "it is there and is not a regular file";
@@ -123,23 +153,48 @@ fn write(file: &Path, profile: &Profile) -> io::Result<()> {
         }
         Err(_) => file.to_owned(),
     };
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Some(folder) = folder {
-        fs::create_dir_all(folder)?;
-    }
     let mut name = file.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let new = file.with_file_name(name);
-    let written = fs::File::create(&new).and_then(|mut open| {
-        open.write_all(profile.to_string().as_bytes())?;
-        open.sync_all()
-    });
-    let renamed = written.and_then(|()| fs::rename(&new, file));
-    if renamed.is_err() {
-        // It may not be there; the error that counts is the one before.
-        let _ = fs::remove_file(&new);
+    Ok(Place { file, new })
+}
+
+impl Place {
+    /// The new file, which is removed with what is returned unless that has [taken](New::take) its place.
+    fn open(&self) -> io::Result<New<'_>> {
+        let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder {
+            fs::create_dir_all(folder)?;
+        }
+        Ok(New { open: fs::File::create(&self.new)?, place: self })
     }
-    renamed
+}
+
+/// A new profile that is not in its place.
+struct New<'p> {
+    open: fs::File,
+    place: &'p Place,
+}
+
+impl New<'_> {
+    /// Writes it and replaces the old one in one step: whoever reads that meanwhile has the old profile or the
+    /// new one.
+    fn take(mut self, profile: &Profile) -> io::Result<()> {
+        self.open.write_all(profile.to_string().as_bytes())?;
+        self.open.sync_all()?;
+        fs::rename(&self.place.new, &self.place.file)
+    }
+}
+
+impl Drop for New<'_> {
+    fn drop(&mut self) {
+        // It is not there any more once it has its place.
+        let _ = fs::remove_file(&self.place.new);
+    }
+}
+
+fn write(file: &Path, profile: &Profile) -> io::Result<()> {
+    place(file)?.open()?.take(profile)
 }
 
 /// What is told of one path.
@@ -202,6 +257,11 @@ pub(crate) enum TuneError {
     Output(io::Error),
     /// No variable says where profiles go.
     NoPlace,
+    /// There is no place for the profile where it is to go.
+    Place {
+        file: PathBuf,
+        error: io::Error,
+    },
     Write {
         file: PathBuf,
         error: io::Error,
@@ -220,14 +280,25 @@ impl fmt::Display for TuneError {
             Self::Bench(error) => error.fmt(f),
             Self::Output(error) => write!(f, "cannot write what was measured: {error}"),
             Self::NoPlace => f.write_str("no place for the profile: set HOME, or give --profile"),
-            Self::Write { file, error } => {
-                write!(f, "cannot write the profile {}: {error}", file.display())
+            Self::Place { file, error } | Self::Write { file, error } => {
+                write!(f, "cannot write the profile {}: {error}", file.display())?;
+                f.write_str("; see --profile")
             }
         }
     }
 }
 
 impl error::Error for TuneError {}
+
+impl TuneError {
+    /// What the process ends with.
+    pub(crate) fn status(&self) -> u8 {
+        match self {
+            Self::NoPlace | Self::Place { .. } => BAD_INPUT,
+            _ => FAILED,
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

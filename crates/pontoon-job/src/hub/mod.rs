@@ -80,6 +80,8 @@ pub(crate) struct Hub {
     last_tick: Nanos,
     /// The ranks that were told why the job does not begin.
     told: HashSet<Rank>,
+    /// Whether a rank took rank 0 for dead.
+    abandoned: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +149,7 @@ impl Hub {
         #[rustfmt::skip]
         let hub = Self {
             terms, began, deadline, phase, links, seats, store, doorman, actions, next_link,
-            next_beat, last_tick, told,
+            next_beat, last_tick, told, abandoned: false,
         };
         hub
     }
@@ -166,6 +168,11 @@ impl Hub {
             Some(link) if !link.stage.is_stranger() => FRAME_MAX,
             _ => STRANGER_FRAME_MAX,
         }
+    }
+
+    /// Whether it is rank 0's own connection, which tells of the others what they may tell better.
+    pub(crate) fn is_own(&self, link: LinkId) -> bool {
+        self.links.get(&link).and_then(|link| link.stage.rank()) == Some(Rank(0))
     }
 
     /// Whether there is nobody left to serve.
@@ -318,6 +325,10 @@ impl Hub {
             }
             Message::Leave => self.end(rank, Ending::Left),
             Message::SawExit { rank, epoch } => self.saw_exit(id, rank, epoch),
+            Message::Abandon => {
+                self.abandoned = true;
+                self.end(rank, Ending::Dead(How::ConnectionClosed));
+            }
             Message::Ask { request, question } => self.ask(id, rank, request, question),
             _ => {
                 tracing::warn!(target: "pontoon::job", %rank, "a rank sent what it may not send");
@@ -388,6 +399,21 @@ impl Hub {
         // process as soon as it has this, and those who see that have heard of its leaving by then.
         self.send(link, &Message::Ended { rank, epoch, ending });
         self.forget(link);
+        self.look_who_is_left();
+    }
+
+    /// Takes rank 0 for dead once all others are gone, and some of them did: what it did alone from then on
+    /// would be another job. Those that are left otherwise do without those who took it for dead, and one
+    /// that left in good order had all it wanted.
+    fn look_who_is_left(&mut self) {
+        let died = |seat: &Option<Seat>| {
+            let state = seat.as_ref().map(|seat| seat.state);
+            matches!(state, Some(SeatState::Gone(Ending::Dead(_))))
+        };
+        if self.abandoned && self.phase == Phase::Running && self.seats.iter().skip(1).all(died) {
+            self.abandoned = false;
+            self.end(Rank(0), Ending::Dead(How::HeartbeatLost));
+        }
     }
 
     fn fail(&mut self, failure: Failure) {

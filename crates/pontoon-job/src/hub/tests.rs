@@ -180,6 +180,33 @@ fn rank_0_stopped_for_long_does_not_call_the_others_silent() {
 }
 
 #[test]
+fn rank_0_is_left_behind_once_all_others_died_and_some_took_it_for_dead() {
+    let (mut play, links) = Play::running(3, false);
+    play.say(links[2], &Message::Abandon);
+    assert_eq!(play.ends(links[0]), [(2, CUT)], "one is left with it");
+    play.hub.closed(links[1], play.now);
+    play.act();
+    assert_eq!(play.ends(links[0]), [(2, CUT), (1, CUT), (0, LOST)]);
+    // That they died is nothing of the kind, and one that left had all it wanted.
+    for last in [None, Some(Message::Leave)] {
+        let (mut play, links) = Play::running(3, false);
+        let is_left = last.is_some();
+        match last {
+            Some(leave) => play.say(links[1], &leave),
+            None => play.hub.closed(links[1], play.now),
+        }
+        if is_left {
+            play.say(links[2], &Message::Abandon);
+        } else {
+            play.hub.closed(links[2], play.now);
+        }
+        play.act();
+        let told: Vec<_> = play.ends(links[0]).iter().map(|end| end.0).collect();
+        assert_eq!(told, [1, 2]);
+    }
+}
+
+#[test]
 fn strangers_have_their_time_and_no_more() {
     let mut play = Play::new(2, false);
     let rank = play.join(0, 0);

@@ -91,6 +91,8 @@ pub(crate) enum Message {
         rank: Rank,
         epoch: u32,
     },
+    /// The sender has not heard of rank 0 for too long, takes it for dead, and goes.
+    Abandon,
     Ask {
         request: Request,
         question: Question,
@@ -162,6 +164,9 @@ impl Message {
             Self::SawExit { rank, epoch } => {
                 to.u8(14).u32(rank.0).u32(*epoch);
             }
+            Self::Abandon => {
+                to.u8(17);
+            }
             Self::Ask { request, question } => question.write(to.u8(15).u64(*request)),
             Self::Tell { request, answer } => answer.write(to.u8(TELL).u64(*request)),
         }
@@ -225,6 +230,7 @@ impl Message {
             },
             14 => Self::SawExit { rank: Rank(from.u32()?), epoch: from.u32()? },
             15 => Self::Ask { request: from.u64()?, question: Question::read(from)? },
+            17 => Self::Abandon,
             TELL => Self::Tell { request: from.u64()?, answer: Answer::read(from)? },
             kind => return Err(Malformed::Kind(kind)),
         })

@@ -57,6 +57,7 @@ pub(crate) fn all() -> Vec<Message> {
         Message::Beat,
         Message::Leave,
         Message::SawExit { rank, epoch },
+        Message::Abandon,
         ask(Question::Set { key: key(), value: Box::from([1; 9]) }),
         ask(Question::Get { key: key() }),
         ask(Question::Add { key: key(), delta: -1 }),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use pontoon::{
     Access, Bound, CpuDevice, Engine, Kernel, Seq, Stream,
-    comm::{Comm, CommReport, Mode, Port, Settings},
+    comm::{Comm, CommReport, Mode, Port, Settings, Trigger},
     hal::link::{Order, Remote, RemoteSignal},
     signal::{Host, Nanos, Os, Rank, TunedRing, Waiter},
     world::Way,
@@ -13,8 +13,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{
     kernels::{
-        LARGE, Outcome, WINDOW, WORDS, computing, putting, putting_over, sending, streaming,
-        waiting_in_vain,
+        LARGE, Outcome, WINDOW, WORDS, computing, firing, putting, putting_over, sending,
+        streaming, streaming_by, waiting_in_vain,
     },
     side::{Mine, lazily},
     step::{Before, Led},
@@ -36,6 +36,8 @@ pub(super) struct Initiator {
     source: Mine,
     target: Remote,
     kernels: Vec<Kernels>,
+    /// What triggers are prepared by.
+    port: Port,
     computing: Kernel,
     outcome: Outcome,
     /// Of the messages that the host sends.
@@ -92,6 +94,7 @@ impl Initiator {
             source,
             target,
             kernels,
+            port: auto,
             computing,
             outcome,
             signal,
@@ -111,9 +114,13 @@ impl Initiator {
         count: u32,
         number: u64,
     ) -> Result<(), BenchError> {
+        let kernel = match led {
+            // It ends with the kernel: the proxy would look at it in all that is measured later.
+            Led::Triggered => firing(self.trigger(0, bytes)?, self.outcome.clone()),
+            _ => self.kernel(led, |kernels| &kernels.one)?,
+        };
         let before = busy();
         for number in number..number + u64::from(count) {
-            let kernel = self.kernel(led, |kernels| &kernels.one)?;
             let access = Access::write(&self.source.region, 0..bytes);
             let computed = self.stream.launch("message", &kernel, [access], [number])?;
             if led == Led::Host {
@@ -134,11 +141,17 @@ impl Initiator {
         count: u32,
         number: u64,
     ) -> Result<f64, BenchError> {
+        let kernel = match led {
+            Led::Triggered => {
+                let triggers = (0..WINDOW).map(|place| self.trigger(place * bytes, bytes));
+                streaming_by(triggers.collect::<Result<_, _>>()?, self.outcome.clone())
+            }
+            _ => self.kernel(led, |kernels| &kernels.many)?,
+        };
         let start = Os.now();
         if led == Led::Host {
             self.load_by_host(bytes, number..number + u64::from(count))?;
         } else {
-            let kernel = self.kernel(led, |kernels| &kernels.many)?;
             let access = Access::write(&self.source.region, 0..WINDOW * bytes);
             let arguments = [number, count.into(), bytes as u64];
             drop(self.stream.launch("messages", &kernel, [access], arguments)?);
@@ -263,6 +276,11 @@ impl Initiator {
             // A kernel that did not send has told why.
             Err(error) => self.outcome.check().and(Err(error.into())),
         }
+    }
+
+    /// What sends `bytes` from `at` on, and their signal, whenever it is fired.
+    fn trigger(&self, at: usize, bytes: usize) -> Result<Trigger, BenchError> {
+        Ok(self.port.prepare().put(at..at + bytes, at)?.signal(1)?.arm()?)
     }
 
     fn kernel(&self, led: Led, which: impl Fn(&Kernels) -> &Kernel) -> Result<Kernel, BenchError> {

@@ -8,7 +8,7 @@ use std::{
 
 use pontoon::{
     Bound, Context, Kernel,
-    comm::{Port, SendError, Sent, Strong, Weak},
+    comm::{Port, SendError, Sent, Strong, Trigger, Weak},
     signal::{
         Host, Nanos, Os,
         shim::{AtomicU64, Ordering::Relaxed},
@@ -83,13 +83,39 @@ pub(super) fn sending(port: Port, outcome: Outcome) -> Kernel {
     })
 }
 
+/// Computes a message and fires what sends it.
+pub(super) fn firing(trigger: Trigger, outcome: Outcome) -> Kernel {
+    Kernel::new(move |context| {
+        compute(context.write(0), context.argument(0));
+        let sent = trigger.fire().map(|ticket| drop(ticket.detach()));
+        outcome.of(sent.map_err(BenchError::Send));
+    })
+}
+
 /// Computes and sends messages one after the other, a window of them under way: those of the numbers from
 /// argument 0 on, so many as argument 1, of so many bytes as argument 2.
 pub(super) fn streaming(port: Port, outcome: Outcome) -> Kernel {
-    Kernel::new(move |context| outcome.of(stream(context, &port)))
+    Kernel::new(move |context| {
+        let send = |message: usize, payload: &[u64]| {
+            let to = message % WINDOW * size_of_val(payload);
+            Ok(port.put_signal(payload, to, 1, Weak)?.detach())
+        };
+        outcome.of(stream(context, send));
+    })
 }
 
-fn stream(context: &mut Context<'_>, port: &Port) -> Result<(), BenchError> {
+/// The same by triggers, one for each place of the window.
+pub(super) fn streaming_by(triggers: Vec<Trigger>, outcome: Outcome) -> Kernel {
+    Kernel::new(move |context| {
+        let send = |message: usize, _: &[u64]| Ok(triggers[message % WINDOW].fire()?.detach());
+        outcome.of(stream(context, send));
+    })
+}
+
+fn stream(
+    context: &mut Context<'_>,
+    send: impl Fn(usize, &[u64]) -> Result<Sent, SendError>,
+) -> Result<(), BenchError> {
     let words: &mut [u64] = context.write(0);
     let (first, count, bytes) = (context.argument(0), context.argument(1), context.argument(2));
     let each = bytes as usize / size_of::<u64>();
@@ -103,8 +129,7 @@ fn stream(context: &mut Context<'_>, port: &Port) -> Result<(), BenchError> {
         let at = message % WINDOW * each;
         let payload = &mut words[at..at + each];
         compute(payload, number);
-        let ticket = port.put_signal(&*payload, at * size_of::<u64>(), 1, Weak)?;
-        under_way.push_back(ticket.detach());
+        under_way.push_back(send(message, payload)?);
     }
     under_way.iter().try_for_each(wait)
 }

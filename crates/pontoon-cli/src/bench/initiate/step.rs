@@ -13,10 +13,13 @@ pub(crate) enum Led {
     Auto,
     /// The host, once the kernel has ended.
     Host,
+    /// The kernel, by firing what the host prepared.
+    Triggered,
 }
 
 impl Led {
-    pub(crate) const ALL: [Self; 4] = [Self::Direct, Self::Ring, Self::Auto, Self::Host];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Direct, Self::Ring, Self::Auto, Self::Host, Self::Triggered];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -24,6 +27,7 @@ impl Led {
             Self::Ring => "ring",
             Self::Auto => "auto",
             Self::Host => "host",
+            Self::Triggered => "triggered",
         }
     }
 }

@@ -21,7 +21,7 @@ use super::DoctorError;
 use crate::{bench::BenchError, figures::closed_pipe_is_no_fault, voice};
 use report::Report;
 
-/// How long ranks wait for each other to come, and for what is under way when the time is up.
+/// How long ranks wait for each other to come, unless given, and for what is under way when the time is up.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// After how long without a word a rank is dead: they spin, and others may be at work here.
 const LOST_AFTER: Duration = Duration::from_secs(5);
@@ -39,6 +39,9 @@ pub(crate) struct EffortArgs {
     /// How long pairs of ranks begin to measure; those that come later are left out. 8s unless given.
     #[arg(long, value_name = "TIME", requires = "topology", value_parser = crate::duration::bound)]
     within: Option<Duration>,
+    /// How long the ranks wait for each other to come: 20s unless given.
+    #[arg(long, value_name = "TIME", requires = "topology", value_parser = crate::duration::bound)]
+    join_bound: Option<Duration>,
 }
 
 impl EffortArgs {
@@ -49,6 +52,11 @@ impl EffortArgs {
     fn effort(&self) -> Effort {
         let effort = Effort::default().with_time(self.within());
         self.blocks.map_or(effort, |blocks| effort.with_blocks(blocks))
+    }
+
+    /// Of the wait for all ranks.
+    fn join(&self) -> Bound {
+        Bound::within(self.join_bound.unwrap_or(PATIENCE))
     }
 
     /// All of it, and what is under way at the end.
@@ -73,7 +81,7 @@ fn of_job(
     report: &mut Report<io::Stdout>,
 ) -> Result<(), DoctorError> {
     voice::speak_as(env.rank);
-    let world = open(env, Transport::Auto).map_err(BenchError::World)?;
+    let world = open(env, Transport::Auto, effort.join()).map_err(BenchError::World)?;
     let topology = measure(&world, effort).map_err(BenchError::World)?;
     let printed = if world.rank() == Rank(0) {
         let all =
@@ -105,9 +113,9 @@ fn of_two(
     Ok(())
 }
 
-fn open(env: &Env, transport: Transport) -> Result<World, WorldError> {
+fn open(env: &Env, transport: Transport, join: Bound) -> Result<World, WorldError> {
     let options = world::Options::default().with_heap(HEAP).with_transport(transport);
-    let options = options.with_lost_after(LOST_AFTER).with_bound(Bound::within(PATIENCE));
+    let options = options.with_lost_after(LOST_AFTER).with_bound(join);
     World::open_in(env, options)
 }
 

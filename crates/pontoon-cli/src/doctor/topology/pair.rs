@@ -60,6 +60,9 @@ pub(super) fn start(
         if let Some(within) = effort.within {
             command.args(["--within", &format!("{}ns", within.as_nanos())]);
         }
+        if let Some(join) = effort.join_bound {
+            command.args(["--join-bound", &format!("{}ns", join.as_nanos())]);
+        }
     })?;
     match pair {
         Ok(mut pair) => pair.until_done().map(Ok),
@@ -81,7 +84,7 @@ fn lead(env: &Env, args: &FirstArgs) -> Result<(), BenchError> {
     let mut out = io::stdout();
     let mut say =
         |line: &str| writeln!(out, "{line}").and_then(|()| out.flush()).map_err(BenchError::Output);
-    let world = match join(env, args.rank.ucx)? {
+    let world = match join(env, args.rank.ucx, args.effort.join())? {
         Ok(world) => world,
         Err(why) => return say(&format!("{ABSENT}{}", why.replace('\n', " "))),
     };
@@ -100,18 +103,20 @@ fn lead(env: &Env, args: &FirstArgs) -> Result<(), BenchError> {
 ///
 /// See [`BenchError`].
 pub(crate) fn second(table: &SignalTable, ucx: bool) -> Result<(), BenchError> {
+    // How much is measured is rank 0's to say, and how long both wait to begin.
+    let within = Some(crate::duration::LONGEST);
+    let longest = EffortArgs { blocks: None, within, join_bound: None };
     // Rank 0 found the same, and tells why.
-    let Ok(world) = join(&invited(table, Rank(1))?, ucx)? else { return Ok(()) };
-    // How much is measured is rank 0's to say.
-    let longest = EffortArgs { blocks: None, within: Some(crate::duration::LONGEST) };
+    let joined = join(&invited(table, Rank(1))?, ucx, longest.join())?;
+    let Ok(world) = joined else { return Ok(()) };
     measure(&world, longest)?;
     Ok(world.leave(Bound::within(PATIENCE))?)
 }
 
 /// The inner error says what is missing here to reach the other rank.
-fn join(env: &Env, ucx: bool) -> Result<Result<World, String>, BenchError> {
+fn join(env: &Env, ucx: bool, bound: Bound) -> Result<Result<World, String>, BenchError> {
     let transport = if ucx { Transport::Ucx } else { Transport::Shm };
-    match open(env, transport) {
+    match open(env, transport, bound) {
         Ok(world) => Ok(Ok(world)),
         Err(WorldError::NoWay { why, .. }) => Ok(Err(why)),
         Err(error) => Err(error.into()),

@@ -234,7 +234,9 @@ fn root_fault(faults: impl Iterator<Item = Fault>) -> Option<Fault> {
         Cause::Wait(_) => 3,
         _ => 4,
     };
-    faults.sort_by_key(rank);
+    // A device of this process may end for a rank of the same number, which says more itself.
+    let is_own = |fault: &Fault| matches!(&fault.cause, Cause::Wait(error) if ranks::is_own(error));
+    faults.sort_by_key(|fault| (rank(fault), is_own(fault)));
     faults.into_iter().next()
 }
 

@@ -18,7 +18,7 @@ use pontoon::{
 };
 
 use super::{
-    Home, Initiate, Map, OnPeerDeath, RanRanks, Ranks, heap_bytes, pages::Mirror, root,
+    Home, Initiate, Map, OnPeerDeath, RanRanks, Ranks, blame, heap_bytes, pages::Mirror, root,
     send::Failure, worker,
 };
 use crate::train::{
@@ -318,6 +318,31 @@ fn parameters_that_cannot_be_lent_to_one_rank_go_out_to_the_others() {
         assert!(matches!(error, TrainError::Unsent { rank: Rank(1), steps: 3, .. }), "{error:?}");
         is_unsent_to(&ended[2], 0);
         assert!(took < LONG, "{took:?}");
+    }
+}
+
+/// A kernel's panic is no death, and news of one would be waited for longer than that.
+#[test]
+fn what_follows_from_no_death_is_told_at_once() {
+    for on_death in [OnPeerDeath::End, OnPeerDeath::Continue] {
+        let given = Given::of(2, Means::Messages(Initiate::Ring), on_death);
+        let ended = given.each(|run, ranks| {
+            if ranks.world.rank() != Rank(0) {
+                let ended = worker::run(run, ranks);
+                return Ok((ended.is_err(), Duration::ZERO, String::new()));
+            }
+            let progress = root::Progress::open(run, ranks)?;
+            let breaks = &progress.others[0].sender.breaks;
+            breaks.at.set((Broken::Kernel, 2)).expect("one a sender");
+            let began = Instant::now();
+            let error = progress.all().err().expect("its kernel panics");
+            let error = blame(ranks, error);
+            Ok((true, began.elapsed(), error.to_string()))
+        });
+        let (_, waited, said) = ended[0].as_ref().expect("it told");
+        assert!(said.contains("the kernel panicked: on purpose"), "{said}");
+        assert!(*waited < NEWS, "{waited:?}");
+        assert!(ended[1].as_ref().is_ok_and(|ended| ended.0), "{:?}", ended[1]);
     }
 }
 

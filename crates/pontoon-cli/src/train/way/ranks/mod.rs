@@ -9,10 +9,12 @@
 //! Instead of being sent the bytes, both sides may find them in [memory of rank 0](pages): then the
 //! messages are signals and no more, at the same places in the order of things.
 
+mod blame;
 mod exchange;
 #[cfg(test)]
 mod faulty;
 mod front;
+mod named;
 mod pages;
 mod root;
 mod send;
@@ -29,7 +31,10 @@ use crate::train::{
     plan::Absence,
 };
 
+pub(in crate::train) use blame::blame;
 pub(in crate::train) use exchange::heap_bytes;
+pub(crate) use named::Named;
+pub(super) use named::is_own;
 pub(crate) use pages::Params;
 pub(in crate::train) use pages::{Figures, Home, Map};
 pub(crate) use send::Initiate;

@@ -1,17 +1,20 @@
 //! Rank 0: sums the gradients of all ranks, updates the parameters, and sends them out.
+//!
+//! `deaths.rs` says whom it goes on without, `settle.rs` what is complete after a failure.
 
-use std::{collections::VecDeque, mem, slice, sync::Arc, time::Instant};
+mod deaths;
+mod settle;
 
-use pontoon::{
-    Bound, ChannelId, Engine, Fence, Kernel, Patience, Rank, StreamId, WaitFailure, cpu::Region,
-};
+use std::{collections::VecDeque, slice, sync::Arc};
+
+use pontoon::{Bound, ChannelId, Engine, Fence, Kernel, Rank, StreamId, cpu::Region};
 
 use super::{
     super::{
         Ran, Run, root_fault,
         signals::{self, Streams},
     },
-    OnPeerDeath, RanRanks, Ranks,
+    RanRanks, Ranks,
     exchange::{Offered, Peer, Sent, stand_in},
     front,
     pages::Home,
@@ -23,6 +26,9 @@ use crate::train::{
     model,
     plan::{Absence, Step},
 };
+
+use deaths::is_in;
+use settle::is_over;
 
 type Elements = pontoon::Buffer<Region, f32>;
 
@@ -147,97 +153,6 @@ impl<'r, 'w> Progress<'r, 'w> {
 
     fn is_absent(&self, rank: Rank) -> bool {
         is_in(self.absent, rank)
-    }
-
-    /// Leaves out whoever died, or gives up with `error`. So it does if a rank that lives was not sent what
-    /// it should have been, or nobody knows: left alone it would wait in vain, and what is sent twice would
-    /// count as two steps.
-    fn go_on_after(&mut self, error: TrainError) -> Result<(), TrainError> {
-        let among = self.run.job.shared.among;
-        // The next session would use the memory that this one's commands still use.
-        if self.ranks.on_death == OnPeerDeath::End || matches!(error, TrainError::Stuck { .. }) {
-            return Err(error);
-        }
-        let news = self.news();
-        // That others took this rank for dead is nothing to go on after.
-        if news.is_empty() || news.contains(&Rank(0)) {
-            return Err(error);
-        }
-        if let Some(peer) = self.unsent(&news) {
-            let error = Box::new(peer.failure().unwrap_or(error));
-            return Err(TrainError::Unsent { rank: peer.rank, steps: self.done, error });
-        }
-        let each = among.here as usize;
-        for rank in news {
-            self.absent |= 1 << rank.0;
-            if self.done == self.run.plan.steps() {
-                self.run.progress.warn(&format!("rank {rank} died when all steps were done"));
-                continue;
-            }
-            let first = rank.0 as usize * each;
-            let absence = Absence { devices: first..first + each, from: self.done };
-            self.run.progress.warn(&format!(
-                "rank {rank} died; the others go on without its part from step {} on",
-                self.done
-            ));
-            self.lost.push((rank, absence));
-        }
-        Ok(())
-    }
-
-    /// Who was not sent what it should have been, and is neither left out nor among `died`. None is who left
-    /// in order, which only a rank does that has the parameters of all steps: the word that they are there
-    /// may come too late.
-    fn unsent(&self, died: &[Rank]) -> Option<&Peer> {
-        let has_left = |rank| {
-            let gone = self.ranks.world.deaths();
-            gone.iter().any(|death| death.rank == rank && death.how.is_none())
-        };
-        let is_unsent = |peer: &&Peer| {
-            let is_there = !self.is_absent(peer.rank) && !died.contains(&peer.rank);
-            let is_unsent = peer.failure().is_some() || is_in(self.unsent, peer.rank);
-            is_there && is_unsent && !has_left(peer.rank)
-        };
-        self.others.iter().map(|other| &other.peer).find(is_unsent)
-    }
-
-    /// Why a message could not be sent to a rank that is there, if one could not.
-    fn failure(&self) -> Option<TrainError> {
-        self.unsent(&[])?.failure()
-    }
-
-    /// Who has died that is not left out yet, once anybody has, and all who were not sent what they should
-    /// have been: a wait or a send may have failed by a death just before that is known. Who left in order is
-    /// none of them.
-    fn news(&self) -> Vec<Rank> {
-        let until = Instant::now() + self.ranks.news;
-        let mut known = 0;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let deaths = self.ranks.world.deaths_beyond(known, left);
-            known = deaths.len();
-            let died = deaths.iter().filter(|death| death.how.is_some()).map(|death| death.rank);
-            let news: Vec<_> = died.filter(|&rank| !self.is_absent(rank)).collect();
-            let are_all = !news.is_empty() && self.unsent(&news).is_none();
-            if are_all || left.is_zero() {
-                return news;
-            }
-        }
-    }
-
-    /// Who may lack the parameters of the last step. That a rank left may be known only after what failed by
-    /// it.
-    fn unsent_at_end(&self) -> Option<&Peer> {
-        let until = Instant::now() + self.ranks.news;
-        loop {
-            let gone = self.ranks.world.deaths();
-            let peer = self.unsent(&[])?;
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || gone.iter().any(|death| death.rank == peer.rank) {
-                return Some(peer);
-            }
-            self.ranks.world.deaths_beyond(gone.len(), left);
-        }
     }
 
     /// Goes on from the first step that is not done, until all are or somebody fails.
@@ -483,123 +398,5 @@ impl<'r, 'w> Progress<'r, 'w> {
             ran.slowest = Some(step);
         }
         Ok(())
-    }
-
-    /// After a failure: counts what is complete nevertheless, and sees that what belongs to it has
-    /// gone out. Nothing of the session runs any more then, or that is an error: the next one uses the
-    /// same memory.
-    ///
-    /// A step whose update is complete is counted whoever has its parameters: applied again it would change
-    /// them twice. Each rank that was there has them, but for those that a send failed to, and those whose
-    /// parameters could not be lent, which are noted: the next session begins without them, which is right
-    /// for the dead only ([`go_on_after`](Self::go_on_after)). Of a step whose update failed nobody has any.
-    fn settle(
-        &mut self,
-        streams: &mut Streams<'_>,
-        lendings: &[Lending],
-        under: &mut VecDeque<Under>,
-        ran: &mut Ran,
-    ) -> Result<(), TrainError> {
-        // Longer than any of its waits and sends may last.
-        let patience = Patience::within(self.run.bound.saturating_mul(5));
-        over(streams.session.drain(streams.update, patience))?;
-        let sends = mem::take(&mut self.sends);
-        self.note_unsent(streams, &sends, patience)?;
-        while let Some(mut oldest) = under.pop_front() {
-            if streams.session.wait(&oldest.update, patience).is_err() {
-                break;
-            }
-            match self.tell(streams, &mut oldest) {
-                Err(error) if !is_over(&error) => return Err(error),
-                // Who was not sent them is seen next.
-                _ => {}
-            }
-            self.note_unsent(streams, &oldest.sends, patience)?;
-            self.report(streams, &oldest, ran)?;
-        }
-        let of_devices: Vec<_> = streams.of_devices.iter().flatten().copied().collect();
-        let lent = lendings.iter().map(|lending| lending.stream);
-        for stream in of_devices.into_iter().chain(lent) {
-            over(streams.session.drain(stream, patience))?;
-        }
-        Ok(())
-    }
-
-    /// Waits for these sends, and notes whose failed.
-    fn note_unsent(
-        &mut self,
-        streams: &mut Streams<'_>,
-        sends: &[Send],
-        patience: Patience,
-    ) -> Result<(), TrainError> {
-        for send in sends {
-            let lent = streams.session.wait(&send.lent, patience);
-            if lent.is_err() {
-                self.unsent |= 1 << send.rank.0;
-            }
-            over(lent)?;
-        }
-        Ok(())
-    }
-}
-
-/// Whether `rank` is one of those whose bit is set.
-fn is_in(ranks: u64, rank: Rank) -> bool {
-    ranks >> rank.0 & 1 == 1
-}
-
-/// Whether what was waited for has ended. That it failed is an end as well; that the wait gave up is
-/// none.
-fn over<T>(waited: Result<T, WaitFailure>) -> Result<(), TrainError> {
-    match waited {
-        Err(failure @ WaitFailure::Deadlock(_)) => Err(TrainError::Wait(failure)),
-        Err(failure) if failure.is_timeout() => Err(TrainError::Wait(failure)),
-        Ok(_) | Err(_) => Ok(()),
-    }
-}
-
-/// The same of the error of such a wait.
-fn is_over(error: &TrainError) -> bool {
-    match error {
-        TrainError::Wait(WaitFailure::Deadlock(_)) => false,
-        TrainError::Wait(failure) => !failure.is_timeout(),
-        error => !error.is_timeout(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{
-        sync::{Mutex, mpsc},
-        time::Duration,
-    };
-
-    use pontoon::{Runtime, Session};
-
-    use super::*;
-
-    #[test]
-    fn what_failed_is_over_and_what_was_given_up_on_is_not() {
-        let runtime = Runtime::cpu(1).expect("a device");
-        let mut session = Session::check();
-        let [slow, broken] = ["slow", "broken"].map(|label| {
-            session.stream(&runtime.devices()[0], Engine::Compute, label).expect("a stream")
-        });
-        let (go, told) = mpsc::channel();
-        let told = Mutex::new(told);
-        let waits = Kernel::new(move |_| {
-            let _ = told.lock().expect("no panic").recv_timeout(Duration::from_secs(120));
-        });
-        let _ = session.launch(slow, "waits", &waits, [], []).expect("submitted");
-        let short = Patience::within(Duration::from_millis(5));
-        over(session.drain(slow, short)).expect_err("it runs");
-        go.send(()).expect("it listens");
-        let long = Patience::within(Duration::from_secs(60));
-        over(session.drain(slow, long)).expect("it has ended");
-        let fails = Kernel::new(|_| panic!("on purpose"));
-        let _ = session.launch(broken, "fails", &fails, [], []).expect("submitted");
-        let drained = session.drain(broken, long);
-        assert!(drained.is_err(), "it failed");
-        over(drained).expect("and has ended");
     }
 }

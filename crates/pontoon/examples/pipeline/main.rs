@@ -2,23 +2,29 @@
 //! the other half is on its way to the next, sent by the kernels themselves.
 //!
 //! `cargo run --release -p pontoon --example pipeline` runs it as it is, with a stage that is slow, and with one
-//! that dies; each must end with the right numbers or with an error that names the dead, within its bound.
+//! that dies; each must end with the right numbers or with an error that names the dead, within its bound. It
+//! tells how much of the time in which bytes were on their way to a stage that stage computed.
+
+mod overlap;
 
 use std::{
     error::Error,
-    sync::{Arc, Mutex, PoisonError},
+    iter,
+    sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
 use pontoon::{
-    Buffer, ChannelId, Context, CpuDevice, CpuSpec, Engine, Fence, Kernel, Patience, Rank, Region,
-    Seq, Session, StreamId,
-    comm::{Comm, Mode, Port, Settings, Weak},
+    Bound, Buffer, ChannelId, Context, CpuDevice, CpuSpec, Engine, Failure, Fence, Kernel,
+    Patience, Rank, Region, Seq, Session, StreamId,
+    comm::{Comm, Mode, Port, Sent, Settings, Weak},
     hal::link::{Link, Registered},
     shm::{ShmLink, identity},
-    signal::{Segment, SegmentShape, Slot, SlotId},
+    signal::{Host, Os, Segment, SegmentShape, Slot, SlotId},
 };
+
+use overlap::{Overlap, Span};
 
 const STAGES: usize = 4;
 /// Micro-batches that go through.
@@ -28,6 +34,8 @@ const WORDS: usize = 16 << 10;
 const PASSES: u64 = 24;
 /// A half of the words is filled while the other is on its way.
 const HALVES: usize = 2;
+/// How long a stage waits for another.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// What a stage tells the next, and what it tells the one before.
 const DATA: u32 = 0;
 const FREE: u32 = 1;
@@ -49,7 +57,7 @@ macro_rules! say {
     ($($line:tt)*) => { let _ = std::io::Write::write_fmt(&mut std::io::stdout(), format_args!("{}\n", format_args!($($line)*))); };
 }
 
-fn main() -> Result<(), AnyError> {
+fn main() -> Result<(), Failure> {
     for (name, fate) in
         [("as it is", Fate::Well), ("stage 2 slow", Fate::Slow), ("stage 2 dies", Fate::Dies)]
     {
@@ -67,11 +75,16 @@ fn main() -> Result<(), AnyError> {
                 say!("{name}: all had ended after {took:.1?}");
             }
             Fate::Well | Fate::Slow => {
-                let busy = ends.into_iter().sum::<Result<Duration, AnyError>>()?;
-                // What is busy at once: one without overlap, at most the stages or the processors.
-                let overlap = busy.as_secs_f64() / took.as_secs_f64();
+                let times = ends.into_iter().collect::<Result<Vec<Times>, AnyError>>()?;
+                let mut sent = Overlap::default();
+                for stages in times.windows(2) {
+                    sent += Overlap::of(&stages[0].sends, &stages[1].computes);
+                }
                 say!(
-                    "{name}: {BATCHES} right batches in {took:.1?}, {overlap:.2} stages busy at a time"
+                    "{name}: {BATCHES} right batches in {took:.1?}; on their way for {:.1?} in all, for \
+                     {:.0} % of it beside the next stage's computation",
+                    sent.all,
+                    sent.percent()
                 );
             }
         }
@@ -79,8 +92,16 @@ fn main() -> Result<(), AnyError> {
     Ok(())
 }
 
-/// Runs all stages to their end: how long each was busy, or why it ended early.
-fn run(fate: Fate) -> Result<Vec<Result<Duration, AnyError>>, AnyError> {
+/// When a stage did what.
+#[derive(Clone, Debug, Default)]
+struct Times {
+    computes: Vec<Span>,
+    /// Of each message from before its call until its ticket was done.
+    sends: Vec<Span>,
+}
+
+/// Runs all stages to their end: what each did when, or why it ended early.
+fn run(fate: Fate) -> Result<Vec<Result<Times, AnyError>>, AnyError> {
     let segment = |rank| {
         let shape = SegmentShape::new(STAGES as u32, 2, 4 * HALVES * WORDS * 8);
         Segment::create(shape, identity([4; 16], Rank(rank), STAGES as u32, 0))
@@ -167,12 +188,24 @@ impl Stage {
         })
     }
 
-    /// Sends all batches through. How long the device was busy.
-    fn work(self) -> Result<Duration, AnyError> {
+    /// Sends all batches through. When it did what.
+    fn work(self) -> Result<Times, AnyError> {
+        let (told, tickets) = mpsc::channel();
+        thread::scope(|scope| {
+            let sends = scope.spawn(|| watch(tickets));
+            // What tells of tickets goes with the kernels, and the watch ends.
+            let computes = self.compute(told);
+            let sends = sends.join().map_err(|_| "the watch of the tickets panicked")?;
+            Ok(Times { computes: computes?, sends })
+        })
+    }
+
+    /// The device's part, whose kernels tell of their tickets.
+    fn compute(self, told: mpsc::Sender<(u64, Sent)>) -> Result<Vec<Span>, AnyError> {
         let mut session = Session::check();
         let compute = session.stream(&self.device, Engine::Compute, "compute")?;
-        let patience = Patience::within(Duration::from_secs(5));
-        let kernels = Kernels::of(&self);
+        let patience = Patience::within(PATIENCE);
+        let kernels = Kernels::of(&self, told);
         let half = |at: usize| at * WORDS..(at + 1) * WORDS;
         let channels: Vec<[ChannelId; 2]> = (0..HALVES)
             .map(|at| {
@@ -227,11 +260,10 @@ impl Stage {
         // What was sent last has to be taken before this stage goes away.
         if let Some(freed) = &self.freed {
             let all = Seq::new(0) + BATCHES;
-            let _ = freed
-                .waiter()
-                .wait_ge_bounded(all, pontoon::Bound::within(Duration::from_secs(5)))?;
+            let _ = freed.waiter().wait_ge_bounded(all, Bound::within(PATIENCE))?;
         }
-        Ok(self.device.busy())
+        let computed = kernels.computed.lock().map_err(|_| "a kernel panicked")?;
+        Ok(computed.clone())
     }
 
     /// Brings back what neighbours had: the input that was sent, and the half of the next one that it freed.
@@ -256,6 +288,19 @@ impl Stage {
     }
 }
 
+/// Waits for the tickets of messages, which are told of with when their calls began, until nobody tells of more.
+/// A message that is not done, for its stage or the next is gone, was on its way for no time that is known.
+fn watch(tickets: mpsc::Receiver<(u64, Sent)>) -> Vec<Span> {
+    let done = |(from, sent): (u64, Sent)| {
+        let waiter = sent.slot.uncounted_waiter();
+        let waited = waiter.wait_ge_bounded(sent.seq, Bound::within(PATIENCE));
+        waited.ok().map(|_| Span { from, to: Os.now().0 })
+    };
+    // No stage waits for longer before it ends, or sends.
+    let all = iter::from_fn(|| tickets.recv_timeout(PATIENCE * 2).ok());
+    all.filter_map(done).collect()
+}
+
 /// What a stage's device runs.
 struct Kernels {
     compute: Kernel,
@@ -264,18 +309,22 @@ struct Kernels {
     nothing: Kernel,
     /// Words that the last stage found wrong, of one in so many of each batch.
     wrong: Arc<Mutex<usize>>,
+    computed: Arc<Mutex<Vec<Span>>>,
 }
 
 /// Of how many words one is looked at: each costs as much as all stages take for it.
 const LOOKED_AT: usize = 61;
 
 impl Kernels {
-    fn of(stage: &Stage) -> Self {
+    fn of(stage: &Stage, told: mpsc::Sender<(u64, Sent)>) -> Self {
         let (me, has_input) = (stage.me, stage.incoming.is_some());
         let times = if stage.fate == Fate::Slow { 5 } else { 1 };
         let wrong = Arc::new(Mutex::new(0));
         let seen = Arc::clone(&wrong);
+        let computed = Arc::new(Mutex::new(Vec::with_capacity(BATCHES as usize)));
+        let computes = Arc::clone(&computed);
         let compute = Kernel::new(move |kernel: &mut Context<'_>| {
+            let from = Os.now().0;
             let batch = kernel.argument(0);
             let out = kernel.write::<u64>(0);
             match has_input {
@@ -296,14 +345,19 @@ impl Kernels {
                 let found = looked_at.filter(|(at, word)| **word != wanted(*at)).count();
                 *seen.lock().unwrap_or_else(PoisonError::into_inner) += found;
             }
+            let span = Span { from, to: Os.now().0 };
+            computes.lock().unwrap_or_else(PoisonError::into_inner).push(span);
         });
         let next = stage.next.clone();
         let send = Kernel::new(move |kernel: &mut Context<'_>| {
             let (Some(next), at) = (&next, kernel.argument(0) as usize) else { return };
             let words = kernel.write::<u64>(0);
-            // Its bytes are lent until the next stage frees the half: nobody has to wait for the ticket.
+            let from = Os.now().0;
+            // Its bytes are lent until the next stage frees the half: no kernel has to wait for the ticket.
             let sent = next.put_signal(&*words, at * WORDS * 8, 1, Weak);
-            sent.map(|ticket| drop(ticket.detach())).unwrap_or_else(|error| panic!("{error}"));
+            let sent = sent.map(|ticket| ticket.detach()).unwrap_or_else(|error| panic!("{error}"));
+            // Nobody listens once the stage has ended.
+            let _ = told.send((from, sent));
         });
         let before = stage.before.clone();
         let free = Kernel::new(move |_| {
@@ -311,7 +365,7 @@ impl Kernels {
             let told = before.signal(1, Weak);
             told.map(|ticket| drop(ticket.detach())).unwrap_or_else(|error| panic!("{error}"));
         });
-        Self { compute, send, free, nothing: Kernel::new(|_| {}), wrong }
+        Self { compute, send, free, nothing: Kernel::new(|_| {}), wrong, computed }
     }
 }
 
