@@ -1,14 +1,15 @@
 //! A channel: all that goes to one peer over one link.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    ptr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak},
     time::{Duration, Instant},
 };
 
-use pontoon_hal::link::{Link, LinkCapabilities, Registered, Remote, RemoteSignal};
+use pontoon_hal::link::{Link, LinkCapabilities, PeerState, Registered, Remote, RemoteSignal};
 use pontoon_signal::{
-    Ending, Rank,
-    shim::{spin_loop, yield_now},
+    Ending, Rank, Slot,
+    shim::{AtomicU64, Ordering::Relaxed, spin_loop, yield_now},
 };
 
 use crate::{CommError, chooser::Chooser, error::reason, lane::Lane};
@@ -16,41 +17,94 @@ use crate::{CommError, chooser::Chooser, error::reason, lane::Lane};
 /// How often a kernel looks back to back whether another has let go of a signal: some microseconds.
 const LOOKS: u32 = 1_000;
 
+/// All that ever went to one peer over one link, in this life of the peer.
+///
+/// A strong call is after what was asked by any of it. Lanes of channels that are gone are over, and are not here.
+#[derive(Debug, Default)]
+pub(crate) struct Family {
+    lanes: Mutex<Vec<Weak<Lane>>>,
+    /// Whether there was ever more than one channel.
+    is_split: AtomicU64,
+}
+
+impl Family {
+    /// Whether other channels may have anything to do. One load while there is but one.
+    #[inline]
+    pub(crate) fn is_split(&self) -> bool {
+        // Whoever has a port of a second channel had it after this was set.
+        self.is_split.load(Relaxed) != 0
+    }
+
+    /// All lanes that somebody has yet.
+    pub(crate) fn lanes(&self) -> Vec<Arc<Lane>> {
+        locked(&self.lanes).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn join(&self, lanes: &[Arc<Lane>]) {
+        let mut all = locked(&self.lanes);
+        all.retain(|lane| lane.strong_count() > 0);
+        self.is_split.fetch_or(u64::from(!all.is_empty()), Relaxed);
+        all.extend(lanes.iter().map(Arc::downgrade));
+    }
+}
+
 /// Invariant C1: a lane is of one channel, so what a peer holds up holds up nobody else's tasks.
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) peer: Rank,
     pub(crate) link: Arc<dyn Link>,
+    /// Of this life of the peer: one that is started again has others.
+    pub(crate) link_done: Slot,
     pub(crate) capabilities: LinkCapabilities,
     pub(crate) lanes: Box<[Arc<Lane>]>,
-    /// Those of channels that this one replaced which had something to do yet.
-    pub(crate) elders: Box<[Arc<Lane>]>,
+    pub(crate) family: Arc<Family>,
+    /// Lanes of the family that were closed before this channel was: what they left undone was told to who asked.
+    excused: Box<[Weak<Lane>]>,
     pub(crate) chooser: Chooser,
 }
 
 impl Channel {
+    /// A channel of `lanes`, in the place of `replaced`.
     pub(crate) fn new(
         link: Arc<dyn Link>,
         peer: Rank,
         lanes: Box<[Arc<Lane>]>,
         replaced: Option<&Self>,
     ) -> Result<Self, CommError> {
-        let capabilities = link.capabilities(peer)?;
-        let elders = replaced.into_iter().flat_map(|old| old.lanes.iter().chain(&old.elders));
-        let elders = elders.filter(|lane| !lane.is_over()).cloned().collect();
-        Ok(Self { peer, link, capabilities, lanes, elders, chooser: Chooser::default() })
-    }
-
-    /// Whether a ring of it ended by a fault that was not the peer's, so that new ports need another.
-    pub(crate) fn is_broken(&self) -> bool {
-        let own =
-            |ending| matches!(ending, Ending::Aborted { reason, .. } if reason::is_a_tasks(reason));
-        self.lanes.iter().any(|lane| lane.ending().is_some_and(own))
+        let (capabilities, link_done) = (link.capabilities(peer)?, link.completions(peer)?);
+        let family = replaced.filter(|old| old.link_done.is(&link_done));
+        let family = family.map_or_else(Arc::default, |old| Arc::clone(&old.family));
+        let closed = family.lanes().into_iter().filter(|lane| lane.ending().is_some());
+        let excused = closed.map(|lane| Arc::downgrade(&lane)).collect();
+        family.join(&lanes);
+        let chooser = Chooser::default();
+        Ok(Self { peer, link, link_done, capabilities, lanes, family, excused, chooser })
     }
 
     /// Whether it is the channel to `peer` over `link`.
     pub(crate) fn is(&self, link: &Arc<dyn Link>, peer: Rank) -> bool {
         self.peer == peer && Arc::ptr_eq(&self.link, link)
+    }
+
+    /// Whether it is of the life of the peer that the link has now.
+    pub(crate) fn is_of_now(&self) -> bool {
+        self.link.completions(self.peer).is_ok_and(|now| now.is(&self.link_done))
+    }
+
+    /// Whether new ports need another: the peer was started again, or a ring of this one has ended though both peer
+    /// and proxy go on.
+    pub(crate) fn is_broken(&self) -> bool {
+        let is_alive = || self.link.peer_state(self.peer) == PeerState::Alive;
+        let is_lost = |ending| match ending {
+            Ending::Aborted { reason, .. } => reason::is_a_tasks(reason),
+            _ => is_alive(),
+        };
+        !self.is_of_now() || self.lanes.iter().any(|lane| lane.ending().is_some_and(is_lost))
+    }
+
+    /// Whether what `lane`, which is over, left undone is no business of this channel's ports.
+    pub(crate) fn excuses(&self, lane: &Arc<Lane>) -> bool {
+        self.excused.iter().any(|excused| ptr::eq(excused.as_ptr(), Arc::as_ptr(lane)))
     }
 
     /// Adds a route to the lane that has the fewest. Gives its number there; `None` while there is none to be

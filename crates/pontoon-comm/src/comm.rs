@@ -113,7 +113,7 @@ impl Comm {
     }
 
     /// The way from `source` to `target`, and to `signal`, which is the same peer's, over `link`. Where a ring to that
-    /// peer has ended because a task was refused or given up, it goes by a new one.
+    /// peer has ended because a task was refused or given up, or the peer was started again, it goes by a new one.
     ///
     /// # Errors
     ///
@@ -151,7 +151,7 @@ impl Comm {
         let hauls = ends.into_iter().enumerate().map(|(at, ends)| {
             Haul::new(Arc::clone(&channel), Arc::clone(&channel.lanes[at]), ends)
         });
-        self.proxy.shared.add(hauls.collect::<Result<_, _>>()?)?;
+        self.proxy.shared.add(hauls.collect())?;
         channels.forget();
         channels.all.push(Arc::clone(&channel));
         Ok(channel)

@@ -176,17 +176,13 @@ pub(crate) enum Turn {
 }
 
 impl Haul {
-    pub(crate) fn new(
-        channel: Arc<Channel>,
-        lane: Arc<Lane>,
-        ends: Ends,
-    ) -> Result<Self, CommError> {
-        let link_done = channel.link.completions(channel.peer)?;
+    pub(crate) fn new(channel: Arc<Channel>, lane: Arc<Lane>, ends: Ends) -> Self {
+        let link_done = channel.link_done.clone();
         let Ends { intake, done, known } = ends;
         let own = channel.link.rank();
         let under_way = VecDeque::with_capacity(UNDER_WAY_MAX);
         let is_moved_here = !channel.link.moves_by_itself(channel.peer);
-        Ok(Self {
+        Self {
             channel,
             lane,
             intake,
@@ -200,7 +196,7 @@ impl Haul {
             is_moved_here,
             is_held_up: false,
             is_over: false,
-        })
+        }
     }
 
     /// Whether there is something that the next turn may get on with, though this one did not.
@@ -325,6 +321,12 @@ impl Haul {
         is_over
     }
 
+    /// Nobody looks after it any more, and the link has something of it yet: *done* neither moves nor ends, until
+    /// whoever wants his bytes back has ended the link (N1).
+    pub(crate) fn leave_open(self) {
+        self.done.retire();
+    }
+
     fn is_spent(&self) -> bool {
         matches!(&self.intake, Intake::Fuse(fuse) if fuse.is_spent())
     }
@@ -376,7 +378,10 @@ impl Haul {
             _ => 0,
         };
         let asked = self.lane.ring().map_or(done, |ring| ring.head().get());
-        shared.record(RecordKind::LINK_FAILED, self.channel.peer, [code, done, asked]);
+        // Where nothing was left to do nothing has failed.
+        if !matches!(ending, Ending::Aborted { reason: reason::CLOSED, .. }) || done != asked {
+            shared.record(RecordKind::LINK_FAILED, self.channel.peer, [code, done, asked]);
+        }
         self.lane.end(ending);
         self.is_over = true;
     }

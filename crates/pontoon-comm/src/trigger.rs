@@ -106,7 +106,7 @@ impl Prepare<'_> {
         let fuse = Fuse::new(tasks.into(), table.slot(slot).map_err(failed)?);
         let (lane, ends) = Lane::triggered(fuse, Known::all(routes))?;
         let channel: &Arc<Channel> = &parts.channel;
-        let haul = Haul::new(Arc::clone(channel), Arc::clone(&lane), ends)?;
+        let haul = Haul::new(Arc::clone(channel), Arc::clone(&lane), ends);
         parts.proxy.add(vec![haul])?;
         let parts = Arc::new(parts.with_lane(lane));
         Ok(Trigger { inner: Arc::new(Inner { parts, fired }) })

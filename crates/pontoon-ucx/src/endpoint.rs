@@ -16,7 +16,7 @@ use pontoon_signal::{
 use crate::{
     Body, Manner, Operation, OperationError, OutOfRange, Remote, SetupError, Status,
     context::refused,
-    engine::{Core, Doomed, Engine, Held, Scratch, State, Unfinished},
+    engine::{Core, Doomed, Engine, Held, InHandler, Scratch, State, Unfinished},
     envelope::{self, Kind},
     ffi::{
         DataCallback, StatusPtr, UCP_AM_SEND_FLAG_EAGER, UCP_AM_SEND_FLAG_RNDV,
@@ -423,6 +423,8 @@ pub(crate) fn copy(core: &mut Core, parts: &[&[u8]]) -> Held {
 ///
 /// UCX calls it as registered, before the endpoint is closed (E2).
 unsafe extern "C" fn failed(arg: *mut c_void, _: *mut UcpEp, status: UcsStatus) {
+    // From within progress: what the end of a peer drops must not ask for the core again.
+    let _mark = InHandler::begin();
     // SAFETY: E2.
     let state = unsafe { &*arg.cast::<State>() };
     state.fail(Status(status));

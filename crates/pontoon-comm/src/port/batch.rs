@@ -83,6 +83,7 @@ impl<'b> Batch<'b> {
             return Ok(Ticket::of_lane(parts, parts.push(tasks, port.patience)?.end));
         }
         let (Route { source, target, .. }, link) = (&*parts.route, &parts.channel.link);
+        parts.still_open()?;
         for task in tasks {
             let (from, to) = (task.from as usize, task.to as usize);
             match task.operation {

@@ -139,8 +139,7 @@ impl Port {
         let made = self.made(8, Order::Weak, |choice| match choice.mode {
             Mode::Ring => {
                 let from = value;
-                let task = Task { from, bytes: 8, ..self.plain(Operation::PutValue, to) };
-                Ok(Ticket::of_lane(&self.parts, self.parts.push(&[task], self.patience)?.end))
+                self.pushed(Task { from, bytes: 8, ..self.plain(Operation::PutValue, to) })
             }
             Mode::Direct => {
                 let bytes = value.to_ne_bytes();
@@ -216,10 +215,7 @@ impl Port {
         self.needs_a_signal(n)?;
         let Parts { route, channel, .. } = &*self.parts;
         let made = self.made(from.len(), Order::Strong, |choice| match choice.mode {
-            Mode::Ring => {
-                let task = Task { operation: Operation::PutSignal, ..task };
-                Ok(Ticket::of_lane(&self.parts, self.parts.push(&[task], self.patience)?.end))
-            }
+            Mode::Ring => self.pushed(Task { operation: Operation::PutSignal, ..task }),
             Mode::Direct => {
                 let mut signal = self.take_signal()?;
                 let (Route { source, target, .. }, link) = (&**route, &channel.link);
@@ -261,6 +257,10 @@ impl Port {
         call: impl FnOnce(Choice) -> Result<Ticket<'b>, SendError>,
     ) -> Result<Ticket<'b>, SendError> {
         let choice = self.choose(bytes);
+        if choice.mode == Mode::Direct {
+            // By the ring the push finds out.
+            self.parts.still_open()?;
+        }
         if order == Order::Strong {
             self.parts.catch_up(choice.mode, self.patience)?;
         }
@@ -272,10 +272,7 @@ impl Port {
                     |ticket| if let Some(at) = started { ticket.timed(bytes, at) } else { ticket },
                 )
             }
-            Mode::Direct => {
-                self.learn(choice, bytes, started);
-                made
-            }
+            Mode::Direct => made.inspect(|_| self.learn(choice, bytes, started)),
         }
     }
 
@@ -293,8 +290,7 @@ impl Port {
         n: u32,
         order: Order,
     ) -> Result<Ticket<'_>, SendError> {
-        let task = self.numbers(operation, range, to, n, order);
-        Ok(Ticket::of_lane(&self.parts, self.parts.push(&[task], self.patience)?.end))
+        self.pushed(self.numbers(operation, range, to, n, order))
     }
 
     #[inline]

@@ -18,6 +18,9 @@ use crate::{
     ticket::Until,
 };
 
+/// Rounds after which a proxy has seen what was there before them.
+const ROUNDS: u64 = 2;
+
 /// What all clones of a port share.
 pub(crate) struct Parts {
     pub(crate) channel: Arc<Channel>,
@@ -125,11 +128,17 @@ impl Parts {
                 self.wait_for_all(lane, patience)?;
             }
         }
-        for lane in &self.channel.elders {
+        if self.channel.family.is_split() { self.catch_up_beside(patience) } else { Ok(()) }
+    }
+
+    /// The same of rings that other ports to that peer go by, which were opened before a ring was replaced or after.
+    #[cold]
+    fn catch_up_beside(&self, patience: Duration) -> Result<(), SendError> {
+        let own = |lane: &Arc<Lane>| self.channel.lanes.iter().any(|own| Arc::ptr_eq(own, lane));
+        for lane in self.channel.family.lanes().iter().filter(|lane| !own(lane)) {
             if !Self::is_quiet(lane)
                 && let Err(error) = self.wait_for_all(lane, patience)
-                // What ended undone is told to those who asked for it, and was before this port was.
-                && !lane.is_over()
+                && !(lane.is_over() && self.channel.excuses(lane))
             {
                 return Err(error);
             }
@@ -148,23 +157,34 @@ impl Parts {
     ///
     /// # Blocks
     ///
-    /// At most until twice the patience has passed since the lane was closed.
+    /// At most until the patience has passed since the lane was closed, and then once more as long.
     pub(crate) fn abandon(&self, end: Seq) {
         let (peer, link, patience) =
             (self.peer(), &self.channel.link, self.proxy.settings.patience);
         let ending = Ending::Aborted { reason: reason::ABANDONED, by: link.rank() };
-        let (since, rounds) = (self.lane.close(ending), self.proxy.rounds.sum());
+        let (since, called, rounds) =
+            (self.lane.close(ending), Instant::now(), self.proxy.rounds.sum());
         self.proxy.ring_the_bell();
-        if self.comes_to_its_end(end, || since.elapsed() < patience) {
+        let goes_round =
+            || self.proxy.is_gone() || self.proxy.rounds.sum().wrapping_sub(rounds) >= ROUNDS;
+        // Long after the close it is enough to learn whether the proxy is alive.
+        let is_early = || since.elapsed() < patience;
+        let learns = || !goes_round() && called.elapsed() < patience / 4;
+        if self.comes_to_its_end(end, || is_early() || learns()) {
             return;
         }
-        // A proxy that stands still is not the link's fault, and no ending of that would move it.
-        if self.proxy.rounds.sum() != rounds || self.proxy.is_gone() {
+        let waited = if goes_round() {
             tracing::warn!(target: "pontoon::comm", peer = peer.0, link = link.name(),
                 "what a dropped ticket asked for does not get on: the link to the peer is ended");
-            link.end_peer(peer, ending);
-        }
-        if !self.comes_to_its_end(end, || since.elapsed() < patience.saturating_mul(2)) {
+            if self.channel.is_of_now() {
+                link.end_peer(peer, ending);
+            }
+            Instant::now()
+        } else {
+            // A proxy that stands still is not the link's fault, and no ending of that would move it.
+            since + patience
+        };
+        if !self.comes_to_its_end(end, || waited.elapsed() < patience) {
             tracing::error!(target: "pontoon::comm", peer = peer.0, link = link.name(),
                 "neither proxy nor link lets go of the bytes of a dropped ticket, which may yet change");
         }
@@ -173,17 +193,14 @@ impl Parts {
     /// Waits for as long as `may_wait` until what was begun to `end` is done, or nothing of this lane is under way
     /// any more. Whether it came to that.
     fn comes_to_its_end(&self, end: Seq, may_wait: impl Fn() -> bool) -> bool {
-        let (peer, link) = (self.peer(), &self.channel.link);
+        let Channel { link, link_done, .. } = &*self.channel;
         loop {
             if self.lane.done.acquire().is_at_or_past(end) || self.lane.is_over() {
                 return true;
             }
             // Where there is no proxy to tell of it, the link does.
-            if self.proxy.is_gone()
-                && link.completions(peer).is_ok_and(|done| done.ending().is_some())
-            {
-                let by = link.rank();
-                self.lane.end(Ending::Aborted { reason: reason::ABANDONED, by });
+            if self.proxy.is_gone() && link_done.ending().is_some() {
+                self.lane.end(Ending::Aborted { reason: reason::ABANDONED, by: link.rank() });
                 return true;
             }
             if !may_wait() {

@@ -110,7 +110,9 @@ impl Run {
             }
             if started.elapsed() >= patience {
                 let rings = self.hauls.len();
-                tracing::error!(target: "pontoon::comm", rings, "the proxy ends while links still have what they were given");
+                tracing::error!(target: "pontoon::comm", rings,
+                    "the proxy ends while links still have what they were given");
+                self.hauls.drain(..).for_each(Haul::leave_open);
                 return;
             }
             self.heart.look();

@@ -154,6 +154,7 @@ impl Flight {
 
     /// UCX has done with so many messages.
     pub(crate) fn let_go(&mut self, messages: u64) {
+        debug_assert!(messages <= self.in_hand, "what was let go was in hand");
         self.in_hand = self.in_hand.saturating_sub(messages);
         self.end_if_free();
     }
@@ -212,7 +213,7 @@ impl Flight {
         self.reads.insert(number, Reading { operation, into, _keep: keep, landing: false });
     }
 
-    /// Where `bytes` bytes go that answer message `number`.
+    /// Where `bytes` bytes go that answer message `number`; `None` if nobody asked for so many.
     pub(crate) fn landing(&mut self, number: u64, bytes: usize) -> Option<Stretch> {
         let reading = self.reads.get_mut(&number)?;
         if reading.landing || reading.into.bytes != bytes || self.gone.is_some() {

@@ -79,6 +79,13 @@ impl Home {
         known.cloned()
     }
 
+    /// The same, also if another has followed it.
+    pub(crate) fn whoever(&self, peer: Rank, cookie: u64) -> Option<Arc<Life>> {
+        let found = self.sender(peer, cookie);
+        let is_it = |life: &&Arc<Life>| life.rank == peer && life.cookie == cookie;
+        found.or_else(|| lock(&self.past).iter().find(is_it).cloned())
+    }
+
     /// Does something to what is known of `peer`.
     pub(crate) fn with_lives<R>(&self, peer: Rank, change: impl FnOnce(&mut Lives) -> R) -> R {
         change(lock(&self.lives).entry(peer).or_default())

@@ -143,7 +143,7 @@ impl Life {
         self.alive()?;
         let endpoint = lock(&self.endpoint).clone();
         // Between the end and here, or before it is connected.
-        endpoint.ok_or(LinkError::NoSuchPeer { peer: self.rank, link: NAME })
+        endpoint.ok_or_else(|| self.lost(LinkError::NoSuchPeer { peer: self.rank, link: NAME }))
     }
 
     /// The failure of an operation that found no way there.

@@ -105,12 +105,14 @@ impl UcxLink {
         let mut core = inner.enter("a write").map_err(|error| lost(life, &error))?;
         let (operation, first) = {
             let mut flight = life.flight();
-            let operation = flight.begin(pieces as u32, bytes);
-            let operation = operation.ok_or(LinkError::Full { peer: life.rank, depth: DEPTH })?;
             if !flight.take(pieces as u64) {
                 drop(flight);
                 return Err(life.lost(LinkError::PeerDead { peer: life.rank }));
             }
+            let Some(operation) = flight.begin(pieces as u32, bytes) else {
+                flight.let_go(pieces as u64);
+                return Err(LinkError::Full { peer: life.rank, depth: DEPTH });
+            };
             let first = flight.next_message();
             for _ in 1..pieces {
                 flight.next_message();

@@ -35,7 +35,7 @@ impl Handler for Receiver {
             return None;
         }
         match header.kind {
-            Kind::Data => return Self::data(&life, &header, bytes),
+            Kind::Data => return self.data(&life, &header, bytes),
             Kind::Answer => {
                 self.answered(&life, &header);
                 return None;
@@ -64,13 +64,19 @@ impl Handler for Receiver {
     }
 
     fn landed(&mut self, header: &[u8], outcome: Result<usize, Status>) {
-        let Some((header, life)) = self.known(header) else { return };
+        let Some(header) = Header::decode(header) else { return };
+        // Of whoever it was when it began to land.
+        let Some(life) = self.home.whoever(header.rank, header.cookie) else { return };
         match header.kind {
             Kind::Write if outcome.is_err() => self.refuse(&life, "its data did not come"),
             Kind::Write if header.flags & SIGNAL != 0 => self.signal(&life, &header),
             Kind::Data => {
                 let kept = life.flight().landed(header.number, outcome.is_ok());
                 drop(kept);
+                if outcome.is_err() {
+                    // No completion can say that it is not there.
+                    self.home.end(&life, Ending::LinkFailed { code: NOTHING_TO_READ }, "read");
+                }
             }
             _ => {}
         }
@@ -190,9 +196,16 @@ impl Receiver {
     }
 
     /// Where the bytes go that a read asked for.
-    fn data(life: &Life, header: &Header, bytes: usize) -> Option<Place> {
-        let stretch = life.flight().landing(header.number, bytes)?;
-        Some(Place { region: stretch.region, offset: stretch.at })
+    fn data(&self, life: &Arc<Life>, header: &Header, bytes: usize) -> Option<Place> {
+        let (landing, is_read) = {
+            let mut flight = life.flight();
+            (flight.landing(header.number, bytes), flight.is_read(header.number))
+        };
+        if landing.is_none() && is_read {
+            // Another number of bytes than was asked for, or twice: no others will come.
+            self.home.end(life, Ending::LinkFailed { code: NOTHING_TO_READ }, "read");
+        }
+        landing.map(|stretch| Place { region: stretch.region, offset: stretch.at })
     }
 
     fn answered(&self, life: &Arc<Life>, header: &Header) {
