@@ -2,7 +2,7 @@
 
 use std::io;
 
-use pontoon::{Bound, Rank, hal::paging::PAGE, world::WorldError};
+use pontoon::{Bound, Rank, hal::paging::PAGE};
 
 use super::{MEMORY, ROUND, ToolError, client::Door};
 use crate::{
@@ -51,7 +51,7 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
         let served = Served { faults: door.faults.0, deadline: door.deadline };
         let plan = Plan::new("smc", bytes, Parts { bare: false, writes, memory: false });
         let failed = |error: BenchError| ToolError::Bench { loss: client.loss(error), writes };
-        let way = world.way(Rank(0)).map_err(WorldError::from)?;
+        let way = world.way(Rank(0))?;
         let mut windows = Client::open(way, home, bytes, served).map_err(failed)?;
         let found = plan.measure(rounds(options.quick), |step| windows.take(step));
         let mut printer = Printer::new(io::stdout().lock(), format);
