@@ -1,6 +1,6 @@
 //! The rival of a miss: what the kernel takes for a page at least, out of home's own memory.
 
-use std::{fs::File, sync::Arc};
+use std::{fs::File, os::fd::AsRawFd, sync::Arc};
 
 use pontoon::{
     Bound, Rank, World,
@@ -31,8 +31,6 @@ pub(super) struct Copied {
 
 /// As home: says where its memory is.
 pub(super) fn offer(world: &World, export: &Export, bound: Bound) -> Result<(), BenchError> {
-    use std::os::fd::AsRawFd;
-
     let segment = world.segment();
     let data = export.data().and_then(|data| segment.heap().offset_of(&data).zip(Some(data)));
     let ((offset, data), file) = data.zip(segment.file()).ok_or(BenchError::OutOfStep)?;

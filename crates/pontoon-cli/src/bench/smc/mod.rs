@@ -18,7 +18,7 @@
 //! - `memory/…`: what a window of 1 TiB takes, made of 1024 extents, over its resident pages and their twins, the
 //!   kernel's page tables included; with pages in runs of 2 MiB, and each alone.
 //!
-//! `client.rs` is rank 0, `bare.rs` the bare fault, `side.rs` both ranks, `step.rs` the word for what rank 0 does
+//! `client.rs` is rank 0, with `reads.rs` and `releases.rs`, `bare.rs` the bare fault, `side.rs` both ranks, `step.rs` the word for what rank 0 does
 //! next, `plan.rs` which figures come of that.
 
 mod bare;
@@ -26,6 +26,8 @@ mod changes;
 pub(crate) mod client;
 mod memory;
 pub(crate) mod plan;
+mod reads;
+mod releases;
 pub(super) mod side;
 pub(crate) mod step;
 
