@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-use pontoon_signal::{Bound, Host, Nanos, Os, shim::Ordering::Relaxed};
+use pontoon_hal::link::LinkError;
+use pontoon_signal::{Bound, Host, Nanos, Os, Seq, shim::Ordering::Relaxed};
 
 use crate::{
+    Home,
     clock::Clock,
     extent::{Held, Place},
     pane::Pane,
@@ -30,8 +32,14 @@ impl Inner {
             for pane in self.panes.iter().map_while(|pane| pane.get()) {
                 for extent in &pane.extents {
                     self.tell(pane, extent);
-                    if extent.is_unavailable() {
+                    if extent.has_moved() {
+                        self.heal(pane, extent);
+                    }
+                    if extent.may_be_sick() {
                         self.knock(pane, extent);
+                    }
+                    if extent.has_former() {
+                        extent.leave_former(|generation| self.is_late(pane, extent, generation));
                     }
                 }
             }
@@ -70,6 +78,16 @@ impl Inner {
         }
     }
 
+    /// Whether transfers of that home of an extent are late.
+    fn is_late(&self, pane: &Pane, extent: &Held, generation: u64) -> bool {
+        let stuck = self.table.slots().filter(|&slot| self.table.state(slot) == State::Stuck);
+        let mut late = stuck.filter(|&slot| self.table.late(slot).1 == generation);
+        late.any(|slot| {
+            let id = self.table.page(slot);
+            id.window() == pane.window && extent.pages.contains(&id.page())
+        })
+    }
+
     /// Writes a line for each burst of accesses that waited in vain.
     fn tell(&self, pane: &Pane, extent: &Held) {
         let health = extent.health();
@@ -93,27 +111,40 @@ impl Inner {
         );
     }
 
-    /// Whether a home that was unavailable answers again; then its extent is healed.
+    /// Whether a home that did not answer does; then its extent is healed.
     fn knock(&self, pane: &Pane, extent: &Held) {
-        let mut clock = Clock::of(A_KNOCK);
-        let Some(place) = extent.place(&mut clock) else { return };
-        let Some(mut stage) = self.stage(&mut clock) else { return };
-        let into = stage.at..stage.at + 8;
-        let Ok(number) = place.home.read_versions(place.first, into) else { return };
-        loop {
-            match place.home.is_done(number) {
-                Ok(true) => break,
+        let (health, mut clock) = (extent.health(), Clock::of(A_KNOCK));
+        let Some(Place { home, first, generation, .. }) = extent.place(&mut clock) else { return };
+        let asked = health.asked.load(Relaxed);
+        let number = if asked != 0 && health.asked_of.load(Relaxed) == generation {
+            // It is not asked again before it has answered.
+            clock = Clock::of(Duration::ZERO);
+            Seq::new(asked)
+        } else {
+            let Ok(number) = self.ask(&home, first) else { return };
+            health.asked_of.store(generation, Relaxed);
+            number
+        };
+        let answered = loop {
+            match home.is_done(number) {
                 Ok(false) if clock.pause() => {}
-                _ => return stage.keep(&place.home, number),
+                other => break other,
             }
+        };
+        health.asked.store(if answered == Ok(false) { number.get() } else { 0 }, Relaxed);
+        if answered == Ok(true) {
+            self.heal(pane, extent);
         }
-        drop(stage);
-        self.heal(pane, extent);
+    }
+
+    /// Asks a home for the version of a page. The answer goes where nobody looks, whenever it comes.
+    pub(crate) fn ask(&self, home: &Home, page: usize) -> Result<Seq, LinkError> {
+        home.read_versions(page, self.nowhere())
     }
 
     /// Its home answers: the pattern goes, and the next accesses fetch.
     pub(crate) fn heal(&self, pane: &Pane, extent: &Held) {
-        extent.is_well();
+        extent.is_healed();
         for slot in self.table.slots().filter(|&slot| self.table.state(slot) == State::Poisoned) {
             let id = self.table.page(slot);
             let is_its = id.window() == pane.window && extent.pages.contains(&id.page());
@@ -125,6 +156,17 @@ impl Inner {
             self.discard_strays(pane, extent);
         }
         let (home, bytes) = (extent.rank().0, extent.bytes());
+        let lost = pane.lost.all().filter(|page| extent.pages.contains(page)).count();
+        if lost > 0 {
+            tracing::warn!(
+                target: "pontoon::smc",
+                home,
+                window = pane.window,
+                ?bytes,
+                pages = lost,
+                "what was stored to pages with the pattern is lost: Window::lost tells which"
+            );
+        }
         tracing::info!(target: "pontoon::smc", home, window = pane.window, ?bytes, "a home is back");
     }
 
@@ -134,7 +176,7 @@ impl Inner {
             // Claimed, so that nobody fetches it meanwhile.
             if let Claim::Mine(slot) = self.table.claim(pane.id(page)) {
                 // What cannot be taken away is met again when its page is fetched.
-                let _ = pane.paging.discard(page..page + 1);
+                let _ = pane.take_pattern(page);
                 self.table.forget(pane.id(page), slot);
                 self.table.give_back(slot);
             }

@@ -104,11 +104,11 @@ fn the_pattern_is_never_sent_and_a_late_answer_lands_nowhere() {
     let before = pool.resident();
     // The read that was too late comes now, into a slot that nobody else has got.
     silent.be_silent(false);
-    assert_eq!(client.load(PAGE + 101), BYTE, "it is healed by a call, or when it was unavailable");
     until("the slot of the late answer", || pool.resident() < before);
-    let home = pool.home(&(Arc::clone(&silent) as Arc<dyn Link>), pair.region.clone());
-    client.window.heal(0, home.unwrap().unwrap(), 0).unwrap();
+    until("the home to be found again", || client.window.check(PAGE..2 * PAGE).is_ok());
     assert_eq!((client.load(PAGE), client.load(PAGE + 100)), (7, 0));
+    assert_eq!(client.window.lost(), [PAGE..2 * PAGE]);
+    assert_eq!(client.window.lost(), [], "it is told once");
     assert_eq!(pair.at_home(PAGE + 100), 0);
     assert_eq!(client.window.statistics().stray, 8, "the word that was stored to");
     assert_eq!(pool.registrations(), 1);

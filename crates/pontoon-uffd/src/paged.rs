@@ -19,9 +19,9 @@ const RUNS: usize = 64;
 /// A window, and shelves for the pages that are taken away.
 ///
 /// How it keeps the clauses: P1 by SIGBUS or by threads, P2 by `UFFDIO_COPY`, P3 by write protection, P4 by
-/// `UFFDIO_MOVE`, which takes a page out of the page table as it is: a store is before that, or faults. P5 by
-/// `UFFDIO_POISON`. P6: shelves are taken by trying each, and no more than 16 threads look at one at a
-/// time; more than that are refused with `EBUSY`, as by a kernel that is.
+/// `UFFDIO_MOVE`, which takes a page out of the page table as it is: a store is before that, or faults.
+/// P5: shelves are taken by trying each, and no more than 16 threads look at one at a time; more than that
+/// are refused with `EBUSY`, as by a kernel that is.
 #[derive(Debug)]
 pub struct Paged {
     window: Arc<Window>,
@@ -89,8 +89,8 @@ struct Asked(Arc<dyn paging::Pager>);
 
 impl Pager for Asked {
     fn fault(&self, fault: Fault) -> Served {
-        let Fault { page, write, poisoned, .. } = fault;
-        match self.0.fault(PageFault { page, write, poisoned }) {
+        let Fault { page, write, .. } = fault;
+        match self.0.fault(PageFault { page, write }) {
             paging::Served::Again => Served::Again,
             paging::Served::Refused => Served::NotMine,
         }
@@ -164,10 +164,6 @@ impl Paging for Paged {
 
     fn discard(&self, pages: Range<usize>) -> Result<(), PagingError> {
         self.window.drop_pages(pages).map_err(told)
-    }
-
-    fn poison(&self, pages: Range<usize>) -> Result<(), PagingError> {
-        self.window.poison(pages).map_err(told)
     }
 }
 

@@ -24,6 +24,10 @@
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! A pool and its windows are not of a world: they outlive it. When a rank that has memory was started again, whoever has
+//! a window on it joins it again, in a [`World`] of its own, and [heals](World::heal) the window: threads that touch it
+//! meanwhile read the pattern where nothing is here, and go on.
 
 use core::{error, fmt, ops::Deref};
 
@@ -211,5 +215,29 @@ impl World {
         let region = self.find(peer, name, bound)?;
         let home = pool.home(self.way(peer)?.link(), region).map_err(WorldError::Home)?;
         home.ok_or(WorldError::NotExported { peer, name: name.into() })
+    }
+
+    /// Has the extent of `window` that has byte `offset` at what `peer` [exports](Self::export) under `name`, from
+    /// `from` on: its rank was started again, and this is the world in which it is there again. The world that the
+    /// window was of before may be dropped, before or after; see [`Window::heal`] for what becomes of its pages.
+    ///
+    /// # Errors
+    ///
+    /// As [`home`](Self::home), and those of [`Window::heal`] as [`WorldError::Home`].
+    ///
+    /// # Blocks
+    ///
+    /// As long as `bound` allows.
+    pub fn heal(
+        &self,
+        window: &Window,
+        offset: usize,
+        peer: Rank,
+        name: &str,
+        from: usize,
+        bound: Bound,
+    ) -> Result<(), WorldError> {
+        let home = self.home(window.pool(), peer, name, bound)?;
+        window.heal(offset, home, from).map_err(WorldError::Home)
     }
 }

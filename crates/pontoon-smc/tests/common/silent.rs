@@ -25,6 +25,8 @@ pub(crate) struct Silent {
 
 struct State {
     silent: bool,
+    /// Whether only what adds is not answered.
+    adds_nothing: bool,
     /// How many posts are refused as one too many, from the next on.
     full: u32,
     late: VecDeque<Posted>,
@@ -36,7 +38,14 @@ impl Silent {
     pub(crate) fn over(inner: &Arc<dyn Link>) -> Arc<Self> {
         let (table, slot) = (SignalTable::in_process(TableShape::new(1, 1)), SlotId::new(0, 0));
         let done = table.publisher(slot).expect("free");
-        let state = State { silent: false, full: 0, late: VecDeque::new(), done, posted: 0 };
+        let state = State {
+            silent: false,
+            adds_nothing: false,
+            full: 0,
+            late: VecDeque::new(),
+            done,
+            posted: 0,
+        };
         let completions = table.slot(slot).expect("there");
         Arc::new(Self { inner: Arc::clone(inner), completions, state: Mutex::new(state) })
     }
@@ -55,6 +64,11 @@ impl Silent {
             late.into_iter().for_each(|post| post(&*self.inner));
             state.done.pub_release(u32::try_from(count).expect("few"));
         }
+    }
+
+    /// Answers all but additions.
+    pub(crate) fn add_nothing(&self, nothing: bool) {
+        self.state().adds_nothing = nothing;
     }
 
     /// Refuses the next posts as one too many.
@@ -93,17 +107,21 @@ impl Silent {
             return Err(LinkError::ended(Rank(0), "silent", ending));
         }
         if self.state().silent {
-            let waited = bound.deadline().expect("bounded");
-            std::thread::sleep(waited);
-            return Err(LinkError::TimedOut {
-                peer: Rank(0),
-                operation: Operation::Add,
-                waited: waited.into(),
-                done: self.completions.value(),
-                posted: self.completions.value() + 1,
-            });
+            return Err(self.late(bound));
         }
         Ok(())
+    }
+
+    fn late(&self, bound: Bound) -> LinkError {
+        let waited = bound.deadline().expect("bounded");
+        std::thread::sleep(waited);
+        LinkError::TimedOut {
+            peer: Rank(0),
+            operation: Operation::Add,
+            waited: waited.into(),
+            done: self.completions.value(),
+            posted: self.completions.value() + 1,
+        }
     }
 }
 
@@ -159,6 +177,9 @@ impl Link for Silent {
         Err(LinkError::Foreign("a signal: windows send none"))
     }
     fn add(&self, to: &Remote, offset: usize, n: u64, bound: Bound) -> Result<u64, LinkError> {
+        if self.state().adds_nothing {
+            return Err(self.late(bound));
+        }
         self.answers(bound)?;
         self.inner.add(to, offset, n, bound)
     }
