@@ -107,7 +107,7 @@ fn the_pattern_is_never_sent_and_a_late_answer_lands_nowhere() {
     until("the slot of the late answer", || pool.resident() < before);
     until("the home to be found again", || client.window.check(PAGE..2 * PAGE).is_ok());
     assert_eq!((client.load(PAGE), client.load(PAGE + 100)), (7, 0));
-    assert_eq!(client.window.lost(), [PAGE..2 * PAGE]);
+    assert_eq!(client.window.lost(), vec![PAGE..2 * PAGE]);
     assert_eq!(client.window.lost(), [], "it is told once");
     assert_eq!(pair.at_home(PAGE + 100), 0);
     assert_eq!(client.window.statistics().stray, 8, "the word that was stored to");

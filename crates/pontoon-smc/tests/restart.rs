@@ -84,17 +84,19 @@ fn what_was_not_released_is_kept_and_goes_to_the_home_that_was_started_again() {
     let (first, pool, client) = scene();
     client.store(8, 1);
     client.store(16, 1);
+    client.store(24, 1);
     client.window.release(WHOLE, patient()).unwrap();
     client.store(8, 2);
     first.silent.die();
     client.window.release(WHOLE, patient()).unwrap_err();
+    client.store(24, 2);
     let second = Start::new();
-    second.pair.put_home(0, &[9; 24]);
+    second.pair.put_home(0, &[9; 32]);
     client.window.heal(0, second.home(&pool), 0).unwrap();
     client.window.acquire(WHOLE, patient()).unwrap();
-    assert_eq!((client.load(8), client.load(16)), (2, 9));
-    assert_eq!(client.window.release(WHOLE, patient()).unwrap().bytes, 1);
-    assert_eq!((second.pair.at_home(8), second.pair.at_home(16)), (2, 9));
+    assert_eq!([8, 16, 24].map(|byte| client.load(byte)), [2, 9, 2]);
+    assert_eq!(client.window.release(WHOLE, patient()).unwrap().bytes, 2);
+    assert_eq!([8, 16, 24].map(|byte| second.pair.at_home(byte)), [2, 9, 2]);
     assert_eq!((client.window.unsent(), client.window.lost()), (vec![], vec![]));
 }
 
