@@ -8,7 +8,7 @@ use pontoon_signal::{Bound, Seq, shim::Ordering::Relaxed};
 
 use crate::{
     Home, SmcError,
-    bytes::{Last, copy_bytes, merge},
+    bytes::{Last, copy_bytes, merge, whole_words},
     clock::Clock,
     counts::add,
     extent::{Held, Place},
@@ -186,11 +186,15 @@ impl Inner {
             let first = STAGE / 2 / 8 + index * PAGE_WORDS;
             let new = &stage.words[first..first + PAGE_WORDS];
             let twin = self.twin(*slot);
-            for bytes in self.owed.of(*slot) {
+            let is_other = self.table.version(*slot).generation != version.generation;
+            for mut bytes in self.owed.of(*slot) {
+                if is_other {
+                    bytes = whole_words(&bytes);
+                    self.owed.add(*slot, bytes.clone());
+                }
                 // Home may have what was sent of them, which is no news, and gets what is here.
                 copy_bytes(twin, bytes.clone(), new, bytes.start);
             }
-            let is_other = self.table.version(*slot).generation != version.generation;
             let last = if is_other { Last::Here } else { Last::Home };
             let merged = merge(pane.paging.words(*page), new, twin, last);
             self.table.set_version(*slot, *version);

@@ -20,16 +20,16 @@ impl Bits {
         (&self.0[at / 64], 1 << (at % 64))
     }
 
-    pub(crate) fn set(&self, at: usize) {
+    /// Whether it was clear.
+    pub(crate) fn set(&self, at: usize) -> bool {
         let (word, bit) = self.word(at);
-        word.fetch_or(bit, Relaxed);
+        word.fetch_or(bit, Relaxed) & bit == 0
     }
 
-    pub(crate) fn clear(&self, at: usize) {
+    /// Whether it was set.
+    pub(crate) fn clear(&self, at: usize) -> bool {
         let (word, bit) = self.word(at);
-        if word.load(Relaxed) & bit != 0 {
-            word.fetch_and(!bit, Relaxed);
-        }
+        word.load(Relaxed) & bit != 0 && word.fetch_and(!bit, Relaxed) & bit != 0
     }
 
     pub(crate) fn is_set(&self, at: usize) -> bool {
@@ -75,9 +75,10 @@ mod tests {
     fn bits_are_told_in_order_and_taken_once() {
         let bits = Bits::new(200).unwrap();
         let some = [0, 1, 63, 64, 127, 199];
-        some.into_iter().for_each(|at| bits.set(at));
+        assert!(some.into_iter().all(|at| bits.set(at)));
         assert_eq!(bits.all().collect::<Vec<_>>(), some);
-        bits.clear(64);
+        assert!(bits.clear(64) && !bits.clear(64));
+        assert!(bits.set(5) && !bits.set(5) && bits.clear(5));
         assert!(!bits.is_set(64) && bits.is_set(63));
         assert_eq!(bits.take().collect::<Vec<_>>(), [0, 1, 63, 127, 199]);
         assert_eq!(bits.take().count() + bits.all().count(), 0);

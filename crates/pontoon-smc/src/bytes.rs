@@ -79,7 +79,8 @@ pub(crate) struct Merged {
 pub(crate) enum Last {
     /// Home: somebody else wrote it there.
     Home,
-    /// This side: it is another home than the one that the twin is of.
+    /// This side, of the whole word: it is another home than the one that the twin is of, and may not have what was
+    /// released of the word before.
     Here,
 }
 
@@ -102,7 +103,8 @@ pub(crate) fn merge(
         let theirs = loop {
             let theirs = match last {
                 Last::Home => differ,
-                Last::Here => differ & !mask(seen ^ before),
+                Last::Here if seen != before => 0,
+                Last::Here => differ,
             };
             let put = seen & !theirs | now & theirs;
             match live.compare_exchange_weak(seen, put, Relaxed, Relaxed) {
@@ -116,6 +118,11 @@ pub(crate) fn merge(
         merged.conflicts += u64::from(both.count_ones() / 8);
     }
     merged
+}
+
+/// The words that have any of these bytes.
+pub(crate) fn whole_words(bytes: &Range<usize>) -> Range<usize> {
+    bytes.start / WORD * WORD..bytes.end.next_multiple_of(WORD)
 }
 
 /// Copies the bytes `range` of `from` to those of `to` from `at` on, which lie as they do in their words.

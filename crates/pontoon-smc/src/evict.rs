@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Slots that are looked at for one that can go, where an access waits for it.
-const LOOKS: usize = 256;
+pub(crate) const LOOKS: usize = 256;
 
 impl Inner {
     /// Makes room for one page, where an access waits for it: one goes that home has as it is. Whether one went.

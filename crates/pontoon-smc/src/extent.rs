@@ -121,7 +121,7 @@ pub(crate) struct Health {
     /// The number of a question that its home has not answered yet, and which home; of the keeper alone.
     pub(crate) asked: AtomicU64,
     pub(crate) asked_of: AtomicU64,
-    /// Pages with the pattern that no table knows of: there was no slot for them.
+    /// How many of its pages are marked as strays.
     pub(crate) strays: AtomicU64,
     /// Accesses that waited in vain, all of them, and those of them that the log knows.
     pub(crate) vain: AtomicU64,

@@ -8,7 +8,7 @@ use pontoon_hal::{
     link::LinkError,
     paging::{PAGE, PageFault, Pager, Served},
 };
-use pontoon_signal::{Seq, shim::Ordering::Relaxed};
+use pontoon_signal::Seq;
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,6 +57,7 @@ impl Inner {
         let (id, mut clock) = (pane.id(fault.page), Clock::of(self.settings.deadline));
         add(&pane.counts.misses, 1);
         loop {
+            let mut is_held = false;
             if extent.is_unavailable() && self.table.find(id).is_none() && !extent.fall_back() {
                 return self.poison(pane, extent, id);
             }
@@ -66,6 +67,7 @@ impl Inner {
                     if self.put_again(pane, extent, id, slot) {
                         return Served::Again;
                     }
+                    is_held = true;
                 }
                 Claim::NoSlot => {
                     self.make_room();
@@ -75,6 +77,9 @@ impl Inner {
                 }
             }
             if !clock.pause() {
+                if is_held {
+                    return Served::Again;
+                }
                 extent.failed(&self.settings);
                 return self.poison(pane, extent, id);
             }
@@ -242,6 +247,9 @@ impl Inner {
                 let page = id.page();
                 if placed && !strays.contains(&page) || self.replace(pane, page, slot) {
                     self.table.set(slot, State::Resident);
+                    if let Some(extent) = pane.extent(page) {
+                        pane.is_no_stray(extent, page);
+                    }
                 } else {
                     first_is_there &= at != 0;
                     self.table.forget(id, slot);
@@ -269,9 +277,10 @@ impl Inner {
         let slot = loop {
             match self.table.claim(id) {
                 Claim::Mine(slot) => break Some(slot),
-                // Another thread got on with it, or has given up on it too.
+                // Another thread got on with it, has given up on it too, or takes it away, and puts it back if it
+                // cannot go home: nothing else is to be in its place then.
                 Claim::Found(slot) => {
-                    if self.put_again(pane, extent, id, slot) {
+                    if self.put_again(pane, extent, id, slot) || clock.is_over() {
                         return Served::Again;
                     }
                 }
@@ -288,12 +297,13 @@ impl Inner {
                 break None;
             }
         };
-        let placed = pane.paging.place(id.page(), &extent.poison, &mut |_| ()).is_ok();
+        let mut is_other = false;
+        let place = pane.paging.place(id.page(), &extent.poison, &mut |_| is_other = true);
+        let placed = place.is_ok();
         match slot {
             Some(slot) => self.table.set(slot, State::Poisoned),
-            None => {
-                extent.health().strays.fetch_add(1, Relaxed);
-            }
+            None if placed && !is_other => pane.stray(extent, id.page()),
+            None => {}
         }
         extent.is_sick();
         self.ring();

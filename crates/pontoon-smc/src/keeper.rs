@@ -9,6 +9,7 @@ use pontoon_signal::{Bound, Host, Nanos, Os, Seq, shim::Ordering::Relaxed};
 use crate::{
     Home,
     clock::Clock,
+    evict::LOOKS,
     extent::{Held, Place},
     pane::Pane,
     pool::Inner,
@@ -17,7 +18,7 @@ use crate::{
 
 /// The longest that it sleeps.
 const NAP: Duration = Duration::from_millis(50);
-/// How long a page that is to go may take.
+/// How long a page that is to go may take, at most: half as long as an access waits for it.
 const A_PAGE: Duration = Duration::from_millis(200);
 /// How long a home is listened to that did not answer.
 const A_KNOCK: Duration = Duration::from_millis(20);
@@ -47,11 +48,15 @@ impl Inner {
         }
     }
 
+    fn a_page(&self) -> Clock {
+        Clock::of(A_PAGE.min(self.settings.deadline / 2))
+    }
+
     /// Makes room up to twice the low mark, once it is below.
     fn make_rooms(&self) {
         if let Some(wanted) = PageId::of_number(self.wanted.swap(0, Relaxed)) {
             let mut beside = self.table.beside(wanted);
-            beside.any(|slot| self.evict(slot, &mut Clock::of(A_PAGE)));
+            beside.any(|slot| self.evict(slot, &mut self.a_page()));
         }
         let low = self.settings.low.max(1);
         if self.table.free() >= low {
@@ -61,7 +66,7 @@ impl Inner {
             if self.table.free() >= 2 * low || self.stop.load(Relaxed) != 0 {
                 return;
             }
-            self.evict(self.next(), &mut Clock::of(A_PAGE));
+            self.evict(self.next(), &mut self.a_page());
         }
     }
 
@@ -152,9 +157,7 @@ impl Inner {
                 self.leave_poison(pane, id, slot);
             }
         }
-        if extent.health().strays.swap(0, Relaxed) != 0 {
-            self.discard_strays(pane, extent);
-        }
+        self.discard_strays(pane, extent);
         let (home, bytes) = (extent.rank().0, extent.bytes());
         let lost = pane.lost.all().filter(|page| extent.pages.contains(page)).count();
         if lost > 0 {
@@ -170,16 +173,40 @@ impl Inner {
         tracing::info!(target: "pontoon::smc", home, window = pane.window, ?bytes, "a home is back");
     }
 
-    /// Takes away pages of an extent that no table knows of.
+    /// Takes away the pattern of pages that no table knows of.
     fn discard_strays(&self, pane: &Pane, extent: &Held) {
-        for page in extent.pages.clone() {
-            // Claimed, so that nobody fetches it meanwhile.
-            if let Claim::Mine(slot) = self.table.claim(pane.id(page)) {
-                // What cannot be taken away is met again when its page is fetched.
-                let _ = pane.take_pattern(page);
-                self.table.forget(pane.id(page), slot);
-                self.table.give_back(slot);
+        for page in pane.strays(extent, extent.pages.clone()) {
+            let id = pane.id(page);
+            // Claimed, so that nobody fetches it meanwhile; there was no room once, and may be none now.
+            let claim = match self.table.claim(id) {
+                Claim::Mine(slot) => Some(slot),
+                // It is in its table by now.
+                Claim::Found(_) => {
+                    pane.is_no_stray(extent, page);
+                    continue;
+                }
+                Claim::NoSlot | Claim::Crowded => {
+                    let mut clock = self.a_page();
+                    let any = (0..LOOKS.min(self.table.len())).map(|_| self.next());
+                    let gone =
+                        self.table.beside(id).chain(any).any(|slot| self.evict(slot, &mut clock));
+                    match self.table.claim(id) {
+                        Claim::Mine(slot) if gone => Some(slot),
+                        _ => None,
+                    }
+                }
+            };
+            let Some(slot) = claim else {
+                // Another time.
+                extent.is_sick();
+                return;
+            };
+            // What cannot be taken away is met again when its page is fetched.
+            if pane.take_pattern(page) {
+                pane.is_no_stray(extent, page);
             }
+            self.table.forget(id, slot);
+            self.table.give_back(slot);
         }
     }
 }

@@ -12,7 +12,7 @@ use pontoon_signal::{Bound, Seq, shim::AtomicU64};
 
 use crate::{
     SmcError,
-    bytes::{copy_bytes, diff},
+    bytes::{copy_bytes, diff, whole_words},
     clock::Clock,
     counts::add,
     extent::{Held, Place, locked},
@@ -231,10 +231,15 @@ impl Inner {
             sending.runs.push(Run { slot, bytes, at });
         };
         let mut owed = self.owed.of(slot);
-        if owed.is_empty() {
+        // Another home may not have what was released of a word before.
+        let is_other = self.table.version(slot).generation != place.generation;
+        if owed.is_empty() && !is_other {
             diff(live, self.twin(slot), stage);
         } else {
             diff(live, self.twin(slot), |bytes| owed.push(bytes));
+            if is_other {
+                owed.iter_mut().for_each(|bytes| *bytes = whole_words(bytes));
+            }
             joined(owed).into_iter().for_each(&mut stage);
             // What was given up may be on its way yet: this comes behind it.
             place.home.fence()?;

@@ -144,7 +144,7 @@ impl Window {
     /// [`SmcError::Unavailable`].
     pub fn check(&self, bytes: Range<usize>) -> Result<(), SmcError> {
         for (extent, pages) in self.extents(&bytes)? {
-            let poisoned = self.inner().poisoned(&self.pane, pages);
+            let poisoned = self.inner().poisoned(&self.pane, extent, pages);
             if extent.is_unavailable() || poisoned > 0 {
                 let (home, bytes) = (extent.rank(), extent.bytes());
                 return Err(SmcError::Unavailable { home, bytes, poisoned });
@@ -245,7 +245,7 @@ impl Window {
             return Ok(());
         }
         let (home, bytes) = (extent.rank(), extent.bytes());
-        let poisoned = self.inner().poisoned(&self.pane, extent.pages.clone());
+        let poisoned = self.inner().poisoned(&self.pane, extent, extent.pages.clone());
         Err(SmcError::Unavailable { home, bytes, poisoned })
     }
 
@@ -300,10 +300,12 @@ fn ranges(pages: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
 
 impl crate::pool::Inner {
     /// How many of these pages hold the pattern.
-    fn poisoned(&self, pane: &Pane, pages: Range<usize>) -> u64 {
+    fn poisoned(&self, pane: &Pane, extent: &Held, pages: Range<usize>) -> u64 {
+        let strays = pane.strays(extent, pages.clone()).count() as u64;
         let slots = self.table.slots().filter(|&slot| self.table.state(slot) == State::Poisoned);
         let ids = slots.map(|slot| self.table.page(slot));
-        ids.filter(|id| id.window() == pane.window && pages.contains(&id.page())).count() as u64
+        let its = ids.filter(|id| id.window() == pane.window && pages.contains(&id.page()));
+        its.count() as u64 + strays
     }
 }
 

@@ -169,6 +169,24 @@ fn what_cannot_go_home_is_not_evicted() {
     (60..PAGES).for_each(|page| assert_eq!(client.load(page * PAGE), 7, "page {page}"));
 }
 
+/// A pool whose every page has to go home first has no room for the pattern either: it is taken away all the same.
+#[test]
+fn a_pattern_without_room_is_told_and_heals() {
+    let Scene { pair, silent, client, .. } = scene();
+    (0..64).for_each(|page| client.store(page * PAGE + 1, 9));
+    silent.be_silent(true);
+    (64..80).for_each(|page| client.store(page * PAGE + 1, 9));
+    let told = client.window.check(64 * PAGE..80 * PAGE).unwrap_err();
+    assert!(matches!(told, SmcError::Unavailable { poisoned: 16, .. }), "{told}");
+    assert_eq!(client.window.check(0..64 * PAGE).unwrap_err().to_string().lines().count(), 1);
+    silent.be_silent(false);
+    until("the home to be found again", || client.window.check(0..PAGES * PAGE).is_ok());
+    (64..80).for_each(|page| assert_eq!(client.load(page * PAGE), 7, "page {page}"));
+    assert_eq!(client.window.lost(), vec![64 * PAGE..80 * PAGE]);
+    client.window.release(0..PAGES * PAGE, patient()).unwrap();
+    (0..64).for_each(|page| assert_eq!(pair.at_home(page * PAGE + 1), 9, "page {page}"));
+}
+
 /// A home with a replica: accesses go on there, and what was not released goes there too.
 #[test]
 fn a_replica_takes_over() {

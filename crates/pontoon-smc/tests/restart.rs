@@ -95,9 +95,36 @@ fn what_was_not_released_is_kept_and_goes_to_the_home_that_was_started_again() {
     client.window.heal(0, second.home(&pool), 0).unwrap();
     client.window.acquire(WHOLE, patient()).unwrap();
     assert_eq!([8, 16, 24].map(|byte| client.load(byte)), [2, 9, 2]);
-    assert_eq!(client.window.release(WHOLE, patient()).unwrap().bytes, 2);
+    client.window.release(WHOLE, patient()).unwrap();
     assert_eq!([8, 16, 24].map(|byte| second.pair.at_home(byte)), [2, 9, 2]);
     assert_eq!((client.window.unsent(), client.window.lost()), (vec![], vec![]));
+}
+
+/// A word of which some bytes were released before goes there whole: what it was in two parts it never was.
+#[test]
+fn a_word_that_was_stored_to_is_never_half_of_the_former_home_and_half_of_the_next() {
+    for acquires in [true, false] {
+        let (first, pool, client) = scene();
+        for at in [8, 16, 24] {
+            (at..at + 8).for_each(|byte| client.store(byte, 1));
+        }
+        client.window.release(WHOLE, patient()).unwrap();
+        client.store(11, 2);
+        first.silent.die();
+        client.window.release(WHOLE, patient()).unwrap_err();
+        client.store(20, 2);
+        let second = Start::new();
+        second.pair.put_home(8, &[9; 24]);
+        client.window.heal(0, second.home(&pool), 0).unwrap();
+        if acquires {
+            client.window.acquire(WHOLE, patient()).unwrap();
+        }
+        client.window.release(WHOLE, patient()).unwrap();
+        client.window.acquire(WHOLE, patient()).unwrap();
+        let wanted = [[1, 1, 1, 2, 1, 1, 1, 1], [1, 1, 1, 1, 2, 1, 1, 1], [9; 8]].concat();
+        let found = (8..32).map(|byte| (client.load(byte), second.pair.at_home(byte)));
+        assert_eq!(found.collect::<Vec<_>>(), wanted.iter().map(|&b| (b, b)).collect::<Vec<_>>());
+    }
 }
 
 /// What was sent and not said to be home may have been lost with it.

@@ -7,14 +7,17 @@ use pontoon_hal::paging::{self, PAGE, PageFault, Paging, PagingError, Written};
 use pontoon_signal::{Block, shim::AtomicU64};
 
 use crate::{
-    Attached, Fault, Feature, Features, PageError, Pager, ReserveError, Run, ServeError, Served,
-    Server, Service, Shelf, Window, attach,
+    Attached, Fault, Feature, Features, PageError, Pager, Placed, ReserveError, Run, ServeError,
+    Served, Server, Service, Shelf, Window, attach,
 };
 
 /// So many pages are taken away at the same time.
 const SHELVES: usize = 16;
 /// Runs of pages that the kernel is asked for at once.
 const RUNS: usize = 64;
+
+/// How often a page is put back in a place that others fill again and again.
+const TRIES: u32 = 1_000;
 
 /// A window, and shelves for the pages that are taken away.
 ///
@@ -155,8 +158,12 @@ impl Paging for Paged {
         let words = shelf.words(0).ok_or(EMPTY)?;
         let gone = last(words);
         if !gone {
-            // Not protected: what is in it is not what it was placed with.
-            let _ = self.window.copy_in(page, words, false).map_err(told)?;
+            // Not protected: what is in it is not what it was placed with. Whatever was put in its place meanwhile goes.
+            let mut tries = 0..TRIES;
+            while self.window.copy_in(page, words, false).map_err(told)? != Placed::All {
+                tries.next().ok_or(BUSY)?;
+                self.window.drop_pages(page..page + 1).map_err(told)?;
+            }
         }
         shelf.clear(0..1).map_err(told)?;
         Ok(gone)

@@ -14,12 +14,14 @@ use pontoon::{
 
 use crate::{
     common::WATCHDOG,
-    server::{BYTES, OWN, PAGE, PAGES, Server, WORDS, base},
+    server::{BYTES, OWN, PAGES, Server, WORDS, base},
     workers::{Ledger, PATTERN},
 };
 
 /// How long an access waits for its page.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(100);
+/// Far beyond what it takes until all is well again.
+const HEALED: Duration = Duration::from_secs(20);
 /// How long a home is given that answers again, before it is joined anew.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -63,37 +65,37 @@ impl Client {
                 let world = join(server, self.transport);
                 ledger.moves();
                 let healed = world.heal(&self.window, 0, Rank(0), "memory", 0, round());
-                if healed.is_ok() {
-                    (self.world, joined) = (Some(world), true);
+                match healed {
+                    Ok(()) => (self.world, joined) = (Some(world), true),
+                    Err(error) => println!("a world that was no good: {error}"),
                 }
             }
-            if self.window.check(0..BYTES).is_ok() && self.is_the_servers(server, ledger) {
-                return joined;
-            }
-            assert!(
-                began.elapsed() < WATCHDOG,
-                "it does not heal: {:?}",
-                self.window.check(0..BYTES)
-            );
+            let last = match self.is_the_servers(server, ledger) {
+                Ok(()) => return joined,
+                Err(last) => last,
+            };
+            assert!(began.elapsed() < HEALED, "it does not heal: {last}");
             thread::sleep(Duration::from_millis(1));
         }
     }
 
     /// Whether all is here what the server has, and nothing of what it had before it was started again.
-    fn is_the_servers(&self, server: &Server<'_>, ledger: &Ledger) -> bool {
-        if self.window.acquire(0..BYTES, round()).is_err() {
-            return false;
-        }
+    fn is_the_servers(&self, server: &Server<'_>, ledger: &Ledger) -> Result<(), String> {
+        self.window.check(0..BYTES).map_err(|error| error.to_string())?;
+        self.window.acquire(0..BYTES, round()).map_err(|error| error.to_string())?;
         for page in 0..PAGES {
             let word = page * WORDS + OWN + page % (WORDS - OWN);
             let found = self.window.word(word * 8).expect("mapped").load(Relaxed);
             if found == PATTERN {
-                return false;
+                return Err(format!(
+                    "word {word} is the pattern, {:?}",
+                    self.window.check(0..BYTES)
+                ));
             }
             assert_eq!(found, base(server.starts(), word), "word {word} after an acquire");
         }
         ledger.note_lost(&self.window);
-        true
+        Ok(())
     }
 }
 
@@ -118,5 +120,3 @@ fn join(server: &Server<'_>, transport: Transport) -> World {
         thread::sleep(Duration::from_millis(5));
     }
 }
-
-const _: () = assert!(BYTES == PAGES * PAGE);
