@@ -142,6 +142,12 @@ impl Pool {
         if *opened == PageId::WINDOWS_MAX {
             return Err(OpenError::Windows);
         }
+        let new = addresses(&*paging);
+        let others = inner.panes.iter().map_while(OnceLock::get);
+        let mut others = others.map(|pane| addresses(&*pane.paging));
+        if let Some(other) = others.find(|it| it.start < new.end && new.start < it.end) {
+            return Err(OpenError::Twice { new, other });
+        }
         let pane = Arc::new(Pane::open(*opened, paging, extents)?);
         let _ = inner.panes[*opened].set(Arc::clone(&pane));
         *opened += 1;
@@ -277,6 +283,12 @@ impl Inner {
     pub(crate) fn ring(&self) {
         self.bell.pub_release(1);
     }
+}
+
+/// Where the pages of a window are.
+fn addresses(paging: &dyn Paging) -> Range<usize> {
+    let start = paging.base().addr().get();
+    start..start + paging.pages() * PAGE
 }
 
 /// The keeper's thread.

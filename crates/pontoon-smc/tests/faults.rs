@@ -293,7 +293,13 @@ fn what_cannot_be_is_refused() {
     assert_eq!(past, OpenError::Short { home: Rank(0), asked, bytes });
     let both = open(vec![extent(PAGE..3 * PAGE, 0), extent(0..2 * PAGE, 0)]);
     assert_eq!(both, OpenError::Overlap { one: 0..2 * PAGE, other: PAGE..3 * PAGE });
-    for error in [past, both, OpenError::Windows, OpenError::InHandler { home: Rank(3) }] {
+    let plain = Plain::new(PAGES);
+    let _window = pool.window(plain.clone(), vec![extent(0..PAGE, 0)]).unwrap();
+    let twice = pool.window(plain, vec![extent(PAGE..2 * PAGE, 0)]).map(drop).unwrap_err();
+    let OpenError::Twice { new, other } = &twice else { panic!("{twice}") };
+    assert_eq!((new, new.len()), (other, bytes));
+    assert!(twice.to_string().contains("pages have one window"), "{twice}");
+    for error in [past, both, twice, OpenError::Windows, OpenError::InHandler { home: Rank(3) }] {
         assert!(!error.to_string().contains('\n'));
     }
     let window = pool.window(Plain::new(PAGES), vec![extent(0..PAGE, 0)]).unwrap();

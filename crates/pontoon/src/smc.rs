@@ -30,6 +30,7 @@
 //! meanwhile read the pattern where nothing is here, and go on.
 
 use core::{error, fmt, ops::Deref};
+use std::sync::Once;
 
 pub use pontoon_smc::{
     AcquireReport, Cell, Class, Export, Extent, Home, Layout, OpenError, Pool, Released, Settings,
@@ -48,7 +49,8 @@ use crate::world::{Shared, World, WorldError};
 /// Who fetches a page that an access missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Faults {
-    /// The thread whose access it was, if all homes can be reached from there, and else two threads.
+    /// The thread whose access it was, if all homes can be reached from there and the kernel has it, and else two
+    /// threads.
     #[default]
     Auto,
     /// The thread whose access it was, in a handler of SIGBUS: some microseconds. It needs
@@ -90,7 +92,7 @@ impl Mapped {
         let bytes = extents.iter().map(|extent| extent.bytes().end).max().unwrap_or(PAGE);
         let mapped = extents.iter().all(Extent::is_mapped);
         let (service, threads) = match faults {
-            Faults::Auto if mapped => (Service::InThread, 0),
+            Faults::Auto if mapped && features.has(Feature::SigBus) => (Service::InThread, 0),
             Faults::Auto => (Service::Served, 2),
             Faults::InThread => (Service::InThread, 0),
             Faults::Threads(threads) => (Service::Served, threads),
@@ -98,6 +100,16 @@ impl Mapped {
         let paged = Paged::reserve(features, bytes, service)?;
         let window = pool.window(paged.clone(), extents)?;
         let serving = paged.serve(window.pager(), threads)?;
+        let slower = [Feature::SigBus, Feature::WriteProtectAsync, Feature::PagemapScan];
+        let lacks = slower.into_iter().filter(|&feature| !features.has(feature));
+        let lacks: Vec<_> = lacks.map(|feature| feature.to_string()).collect();
+        if !lacks.is_empty() {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| {
+                let lacks = lacks.join("; ");
+                tracing::warn!(target: "pontoon::smc", lacks, "windows are slower on this kernel");
+            });
+        }
         Ok(Self { _serving: serving, window })
     }
 }

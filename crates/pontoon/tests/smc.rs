@@ -10,7 +10,7 @@ use common::{bound, ranks, room};
 use pontoon::{
     Rank, World,
     hal::conformance::part,
-    smc::{Extent, Faults, Mapped, Pool, Settings, on_this_thread},
+    smc::{Extent, Faults, Feature, Features, MapError, Mapped, Pool, Settings, on_this_thread},
     ucx::Library,
     world::{Options, Transport, WorldError},
 };
@@ -171,4 +171,49 @@ fn a_window_outlives_the_world_of_its_home() {
         assert!(!gone.to_string().contains('\n'), "{gone}");
         assert_eq!(window.unsent(), vec![0..PAGE]);
     }
+}
+
+/// What a kernel lacks is told in one line, with what has it and what to do; what can be done without it is.
+#[test]
+fn a_kernel_that_lacks_something_is_told_or_done_without() {
+    let features = Features::probe();
+    let has = features.lacking().next().map_or(Ok(()), Err);
+    let Some(()) = part::needed("userfaultfd", has) else { return };
+    let options = |_| room();
+    ranks("smc-older", 2, options, |world| {
+        if world.rank() == Rank(0) {
+            let export = world.export("memory", BYTES, bound()).unwrap();
+            assert!(export.write(0, &7_u64.to_ne_bytes()));
+            world.barrier("written", bound()).unwrap();
+            world.barrier("read", bound()).unwrap();
+            return world.leave(bound()).unwrap();
+        }
+        world.barrier("written", bound()).unwrap();
+        let pool = Pool::new(Settings::for_pages(128)).unwrap();
+        let open = |feature, faults| {
+            let home = world.home(&pool, Rank(0), "memory", bound()).unwrap();
+            let less = features.without(feature);
+            Mapped::open_with(&less, &pool, vec![Extent::new(0..BYTES, home, 0)], faults)
+        };
+        for (feature, faults, part) in [
+            (Feature::Missing, Faults::Auto, "CONFIG_USERFAULTFD"),
+            (Feature::WriteProtect, Faults::Auto, "Linux 5.7"),
+            (Feature::Move, Faults::Auto, "Linux 6.8"),
+            (Feature::SigBus, Faults::InThread, "use Service::Served"),
+        ] {
+            let refused = open(feature, faults).map(drop).unwrap_err();
+            let text = refused.to_string();
+            assert!(matches!(refused, MapError::Reserve(_)), "{text}");
+            assert!(text.contains(part) && !text.contains('\n'), "{feature:?}: {text}");
+        }
+        for feature in [Feature::SigBus, Feature::PagemapScan, Feature::WriteProtectAsync] {
+            let window = open(feature, Faults::Auto).unwrap();
+            let _stack = on_this_thread().unwrap();
+            assert_eq!(window.word(0).unwrap().load(Relaxed), 7, "{feature:?}");
+            window.word(8).unwrap().store(1, Relaxed);
+            assert_eq!(window.release(0..BYTES, bound()).unwrap().pages, 1, "{feature:?}");
+        }
+        world.barrier("read", bound()).unwrap();
+        world.leave(bound()).unwrap();
+    });
 }

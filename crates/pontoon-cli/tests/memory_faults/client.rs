@@ -21,7 +21,7 @@ use crate::{
 /// How long an access waits for its page.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(100);
 /// Far beyond what it takes until all is well again.
-const HEALED: Duration = Duration::from_secs(20);
+const HEALED: Duration = Duration::from_secs(60);
 /// How long a home is given that answers again, before it is joined anew.
 const PATIENCE: Duration = Duration::from_secs(3);
 
