@@ -46,18 +46,19 @@ impl Paged {
     ///
     /// # Errors
     ///
-    /// [`ReserveError`]; [`ReserveError::Lacks`] for a kernel that cannot notice stores, or take pages away.
+    /// [`ReserveError`]; [`ReserveError::Paged`] for a kernel that cannot notice stores, or take pages away.
     pub fn reserve(
         features: &Features,
         bytes: usize,
         service: Service,
     ) -> Result<Arc<Self>, ReserveError> {
+        // What there is no window at all without comes first.
+        let window = Arc::new(Window::reserve(features, bytes, service)?);
         for needed in [Feature::WriteProtect, Feature::Move] {
             if !features.has(needed) {
-                return Err(ReserveError::Lacks(needed));
+                return Err(ReserveError::Paged(needed));
             }
         }
-        let window = Arc::new(Window::reserve(features, bytes, service)?);
         let shelves = (0..SHELVES).map(|_| window.shelf(1).map(Mutex::new));
         let shelves = shelves.collect::<Result<_, _>>()?;
         Ok(Arc::new(Self { window, shelves }))

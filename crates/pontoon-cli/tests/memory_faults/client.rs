@@ -1,13 +1,14 @@
 //! The client: a window that is there all the time, and one world after another.
 
 use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use pontoon::{
     Bound, Rank, World,
+    signal::shim::Ordering::Relaxed,
     smc::{Extent, Faults, Mapped, Pool, Settings, on_this_thread},
     world::{Options, Transport},
 };

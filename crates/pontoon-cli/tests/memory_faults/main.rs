@@ -10,6 +10,7 @@ mod server;
 mod workers;
 
 use std::{
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -81,9 +82,8 @@ fn survive(what: &str, mut server: Server, transport: Transport, kinds: &[Fault]
         let window = client.window();
         let (ledger, over) = (&ledger, ledger.over());
         let seeds: Vec<u32> = (0..workers::THREADS).map(|_| chance.below(u32::MAX)).collect();
-        let workers: Vec<_> = (0..).zip(seeds).collect();
-        let workers = workers.into_iter().map(|(me, seed)| {
-            let window = std::sync::Arc::clone(&window);
+        let workers = (0..).zip(seeds).map(|(me, seed)| {
+            let window = Arc::clone(&window);
             scope.spawn(move || work(&window, ledger, me, seed))
         });
         let workers: Vec<_> = workers.collect();

@@ -2,18 +2,16 @@
 
 use std::{
     fmt,
-    sync::{
-        Mutex,
-        atomic::{
-            AtomicU32, AtomicU64,
-            Ordering::{Relaxed, SeqCst},
-        },
-    },
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
 use pontoon::{
     Bound,
+    signal::shim::{
+        AtomicU32, AtomicU64,
+        Ordering::{Relaxed, SeqCst},
+    },
     smc::{Window, on_this_thread},
 };
 
