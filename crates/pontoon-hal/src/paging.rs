@@ -19,8 +19,6 @@ pub struct PageFault {
     pub page: usize,
     /// Whether it was a store, where the processor says so.
     pub write: bool,
-    /// Whether the page was [poisoned](Paging::poison).
-    pub poisoned: bool,
 }
 
 /// What became of a fault.
@@ -57,12 +55,11 @@ pub struct Written {
 /// - P1: an access to a page that is not in place asks the window's [`Pager`], and is made again after
 ///   [`Served::Again`]. Any number of threads may fault on a page at the same time; each asks.
 /// - P2: [`place`](Self::place) puts whole pages in place at once: no access sees part of one. One that is in
-///   place stays as it is. A poisoned page is poisoned no more.
+///   place stays as it is.
 /// - P3: a store to a page that was put in place, or that [`written`](Self::written) has told of, is told of by the next
 ///   `written`, whichever thread makes it. One that comes while `written` looks is told of by this look or the next.
 /// - P4: no store is lost by [`take`](Self::take): each is in what it shows, or faults and asks the pager.
-/// - P5: an access to a poisoned page asks the pager, and says so.
-/// - P6: none of the calls allocates, waits for other threads or touches a page not in place: a pager may
+/// - P5: none of the calls allocates, waits for other threads or touches a page not in place: a pager may
 ///   make them.
 pub trait Paging: Send + Sync + fmt::Debug {
     /// How many pages it has.
@@ -124,13 +121,6 @@ pub trait Paging: Send + Sync + fmt::Debug {
     ///
     /// What the kernel says.
     fn discard(&self, pages: Range<usize>) -> Result<(), PagingError>;
-
-    /// P5: poisons the pages of `pages` that are not in place.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says.
-    fn poison(&self, pages: Range<usize>) -> Result<(), PagingError>;
 }
 
 /// A call of the kernel that failed.

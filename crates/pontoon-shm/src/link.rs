@@ -304,7 +304,7 @@ impl Link for ShmLink {
         if let Some(offset) = home.segment.heap().offset_of(block) {
             let refused = |call, code, remedy| {
                 let bytes = block.bytes();
-                LinkError::Register { link: NAME, bytes, call, code, remedy }
+                LinkError::Register { link: NAME, bytes, call, code, lockable: None, remedy }
             };
             let mut nonce = [0; 8];
             rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty()).map_err(

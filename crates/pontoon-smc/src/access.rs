@@ -107,15 +107,15 @@ impl Window {
         if pages.len() > most {
             return Err(SmcError::TooMany { pages: pages.len(), most });
         }
-        let mut held = Held { inner, slots: Vec::with_capacity(pages.len()) };
+        let mut pinned = Pinned { inner, slots: Vec::with_capacity(pages.len()) };
         for page in pages {
-            held.slots.push(self.hold_here(page, &mut clock)?);
+            pinned.slots.push(self.hold_here(page, &mut clock)?);
         }
         let base = self.base();
         // Within the window, as was checked, so that the address does not wrap.
         let first = base.map_addr(|base| base.saturating_add(bytes.start));
         let done = work(first);
-        drop(held);
+        drop(pinned);
         Ok(done)
     }
 
@@ -144,13 +144,13 @@ impl Window {
     }
 }
 
-/// Pages that somebody has hold of.
-struct Held<'w> {
+/// Pages that stay where they are until this goes.
+struct Pinned<'w> {
     inner: &'w Inner,
     slots: Vec<SlotIndex>,
 }
 
-impl Drop for Held<'_> {
+impl Drop for Pinned<'_> {
     fn drop(&mut self) {
         for &slot in &self.slots {
             self.inner.table.set(slot, State::Resident);

@@ -8,14 +8,14 @@ use pontoon_signal::{Bound, Seq, shim::Ordering::Relaxed};
 
 use crate::{
     Home, SmcError,
-    bytes::merge,
+    bytes::{Last, copy_bytes, merge, whole_words},
     clock::Clock,
     counts::add,
     extent::{Held, Place},
     pane::Pane,
     pool::{Inner, STAGE, Stage},
     release::late,
-    table::{SlotIndex, State},
+    table::{SlotIndex, State, Version},
 };
 
 /// Pages whose versions are read at once: the first half of a stage holds them.
@@ -49,7 +49,7 @@ impl core::ops::AddAssign for AcquireReport {
 struct Stale {
     page: usize,
     slot: SlotIndex,
-    version: u64,
+    version: Version,
 }
 
 impl Inner {
@@ -77,7 +77,8 @@ impl Inner {
             for page in chunk {
                 let Some(slot) = self.table.find(pane.id(page)) else { continue };
                 report.checked += 1;
-                let version = stage.words[page - start].load(Relaxed);
+                let number = stage.words[page - start].load(Relaxed);
+                let version = Version { number, generation: place.generation };
                 if version == self.table.version(slot) {
                     continue;
                 }
@@ -184,7 +185,18 @@ impl Inner {
         for (index, Stale { page, slot, version }) in held.iter().enumerate() {
             let first = STAGE / 2 / 8 + index * PAGE_WORDS;
             let new = &stage.words[first..first + PAGE_WORDS];
-            let merged = merge(pane.paging.words(*page), new, self.twin(*slot));
+            let twin = self.twin(*slot);
+            let is_other = self.table.version(*slot).generation != version.generation;
+            for mut bytes in self.owed.of(*slot) {
+                if is_other {
+                    bytes = whole_words(&bytes);
+                    self.owed.add(*slot, bytes.clone());
+                }
+                // Home may have what was sent of them, which is no news, and gets what is here.
+                copy_bytes(twin, bytes.clone(), new, bytes.start);
+            }
+            let last = if is_other { Last::Here } else { Last::Home };
+            let merged = merge(pane.paging.words(*page), new, twin, last);
             self.table.set_version(*slot, *version);
             report.merged += 1;
             report.bytes += merged.bytes;

@@ -74,30 +74,55 @@ pub(crate) struct Merged {
     pub(crate) conflicts: u64,
 }
 
+/// Who has the last word about a byte that was written here and is another at home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Last {
+    /// Home: somebody else wrote it there.
+    Home,
+    /// This side, of the whole word: it is another home than the one that the twin is of, and may not have what was
+    /// released of the word before.
+    Here,
+}
+
 /// Puts the bytes in which `new` differs from `twin` into `live`, and makes `twin` as `new`. No store of
-/// another thread is lost, but those to these very bytes.
-pub(crate) fn merge(live: &[AtomicU64], new: &[AtomicU64], twin: &[AtomicU64]) -> Merged {
+/// another thread is lost, but those to these very bytes, if home has the last word.
+pub(crate) fn merge(
+    live: &[AtomicU64],
+    new: &[AtomicU64],
+    twin: &[AtomicU64],
+    last: Last,
+) -> Merged {
     let mut merged = Merged::default();
     for ((live, new), twin) in live.iter().zip(new).zip(twin) {
         let (now, before) = (new.load(Relaxed), twin.load(Relaxed));
         if now == before {
             continue;
         }
-        let theirs = mask(now ^ before);
+        let differ = mask(now ^ before);
         let mut seen = live.load(Relaxed);
-        loop {
+        let theirs = loop {
+            let theirs = match last {
+                Last::Home => differ,
+                Last::Here if seen != before => 0,
+                Last::Here => differ,
+            };
             let put = seen & !theirs | now & theirs;
             match live.compare_exchange_weak(seen, put, Relaxed, Relaxed) {
-                Ok(_) => break,
+                Ok(_) => break theirs,
                 Err(changed) => seen = changed,
             }
-        }
+        };
         twin.store(now, Relaxed);
         merged.bytes += u64::from(theirs.count_ones() / 8);
         let both = mask(seen ^ before) & mask(seen ^ now) & theirs;
         merged.conflicts += u64::from(both.count_ones() / 8);
     }
     merged
+}
+
+/// The words that have any of these bytes.
+pub(crate) fn whole_words(bytes: &Range<usize>) -> Range<usize> {
+    bytes.start / WORD * WORD..bytes.end.next_multiple_of(WORD)
 }
 
 /// Copies the bytes `range` of `from` to those of `to` from `at` on, which lie as they do in their words.
@@ -127,7 +152,7 @@ fn in_memory(bytes: Range<usize>) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{LINE_WORDS, Merged, WORD, copy_bytes, diff, merge};
+    use super::{LINE_WORDS, Last, Merged, WORD, copy_bytes, diff, merge};
     use core::ops::Range;
     use pontoon_signal::shim::{AtomicU64, Ordering::Relaxed};
     use proptest::prelude::*;
@@ -185,7 +210,7 @@ mod tests {
             let before = base.repeat(BYTES / 16);
             let (ours, theirs) = (changed(&before, &here), changed(&before, &there));
             let (live, new, twin) = (words(&ours), words(&theirs), words(&before));
-            let merged = merge(&live, &new, &twin);
+            let merged = merge(&live, &new, &twin, Last::Home);
             let mut expected = Merged::default();
             for (at, byte) in bytes(&live).into_iter().enumerate() {
                 let is_theirs = theirs[at] != before[at];
@@ -236,7 +261,7 @@ mod tests {
             while !local.is_finished() {
                 round += 1;
                 new.iter().for_each(|word| word.store(round & 0xFF, Relaxed));
-                merge(&live, &new, &twin);
+                merge(&live, &new, &twin, Last::Home);
                 assert!(live.iter().all(|word| word.load(Relaxed) & 0xFF == round & 0xFF));
             }
         });

@@ -10,7 +10,7 @@ use pontoon_signal::{
 
 use crate::{
     SmcError, Window,
-    bytes::merge,
+    bytes::{Last, merge},
     clock::Clock,
     extent::{Held, Place},
     release::late,
@@ -190,6 +190,7 @@ impl<'w> Cell<'w> {
                     core::slice::from_ref(live),
                     core::slice::from_ref(&new),
                     core::slice::from_ref(twin),
+                    Last::Home,
                 );
                 inner.table.set(slot, State::Resident);
                 return;

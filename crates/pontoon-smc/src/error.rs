@@ -22,6 +22,13 @@ pub enum OpenError {
     },
     /// A pool has 64 windows at most, counting those that are gone.
     Windows,
+    /// The pages have a window of the pool already, or some of them.
+    Twice {
+        /// The addresses of the new one.
+        new: Range<usize>,
+        /// Those of the other.
+        other: Range<usize>,
+    },
     /// An extent lies outside its window, is empty, or does not begin and end with a page.
     Extent {
         /// Its bytes in the window.
@@ -66,6 +73,12 @@ impl fmt::Display for OpenError {
                 write!(f, "a window of {pages} pages; it has 1073741824 at most")
             }
             Self::Windows => f.write_str("a pool has 64 windows at most; open another pool"),
+            Self::Twice { new, other } => write!(
+                f,
+                "a window at {:#x} to {:#x} over another of the pool at {:#x} to {:#x}; \
+                 pages have one window: reserve others, or use that one",
+                new.start, new.end, other.start, other.end
+            ),
             Self::Extent { asked, bytes } => write!(
                 f,
                 "bytes {} to {} are no whole pages of a window of {bytes} bytes",

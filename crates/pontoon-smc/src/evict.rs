@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Slots that are looked at for one that can go, where an access waits for it.
-const LOOKS: usize = 256;
+pub(crate) const LOOKS: usize = 256;
 
 impl Inner {
     /// Makes room for one page, where an access waits for it: one goes that home has as it is. Whether one went.
@@ -45,9 +45,6 @@ impl Inner {
     pub(crate) fn evict_clean(&self, slot: SlotIndex) -> bool {
         let id = self.table.page(slot);
         let Some(pane) = self.pane(id) else { return false };
-        if self.marks.unannounced.is_set(slot) {
-            return false;
-        }
         if self.table.turn(slot, id, State::Poisoned, State::Leaving) {
             return self.leave_poison(pane, id, slot);
         }
@@ -57,7 +54,7 @@ impl Inner {
         // A look first: taking it away and putting it back costs more.
         let is_clean = |live: &[_]| are_same(live, self.twin(slot));
         let paging = &pane.paging;
-        let gone = is_clean(paging.words(id.page())) && {
+        let gone = !self.owed.is_any(slot) && is_clean(paging.words(id.page())) && {
             self.on_its_way(slot);
             matches!(paging.take(id.page(), &mut |last| is_clean(last)), Ok(true))
         };
@@ -85,14 +82,14 @@ impl Inner {
     /// Marks a page that is about to be taken away: while it is nowhere, the kernel tells of no store to it, and a
     /// release that comes then waits until it is home.
     fn on_its_way(&self, slot: SlotIndex) {
-        self.marks.unsent.set(slot);
+        self.unsent.set(slot.0);
     }
 
     /// A page has left, or stays after all.
     fn left(&self, pane: &Pane, id: PageId, slot: SlotIndex, gone: bool) -> bool {
         if gone {
             add(&pane.counts.evicted, 1);
-            self.marks.clear(slot);
+            self.settled(slot);
             self.table.forget(id, slot);
             self.table.give_back(slot);
         } else {
@@ -103,21 +100,14 @@ impl Inner {
 
     /// A page with the pattern goes, and whatever was stored to it.
     pub(crate) fn leave_poison(&self, pane: &Pane, id: PageId, slot: SlotIndex) -> bool {
-        let pattern = pane.extent(id.page()).map_or(0, |extent| extent.pattern);
-        let mut stray = 0;
-        let taken = pane.paging.take(id.page(), &mut |last| {
-            let changed = last.iter().filter(|word| word.load(Relaxed) != pattern);
-            stray = changed.count() * 8;
-            true
-        });
-        if matches!(taken, Ok(true)) {
-            add(&pane.counts.stray, stray);
-            self.marks.clear(slot);
+        let gone = pane.take_pattern(id.page());
+        if gone {
+            self.settled(slot);
             self.table.forget(id, slot);
             self.table.give_back(slot);
-            return true;
+        } else {
+            self.table.set(slot, State::Poisoned);
         }
-        self.table.set(slot, State::Poisoned);
-        false
+        gone
     }
 }

@@ -1,7 +1,7 @@
 //! Extents: the parts of a window, and where their pages are at home.
 
 use core::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 
 use pontoon_hal::paging::PAGE;
 use pontoon_signal::{
@@ -91,7 +91,8 @@ pub(crate) struct Held {
     /// Where it is now. Whoever holds it for writing touches no window.
     place: RwLock<Place>,
     later: Mutex<Vec<Place>>,
-    /// Those that were: the last handle of a home is not to be dropped where an access faults.
+    /// Those that were, as long as anybody is at them or a transfer is late: the last handle of a home is not to be
+    /// dropped where an access faults.
     former: Mutex<Vec<Place>>,
     health: Health,
 }
@@ -103,6 +104,8 @@ pub(crate) struct Place {
     pub(crate) first: usize,
     /// How many there were before.
     pub(crate) generation: u64,
+    /// Shared with who is at it just now.
+    users: Arc<()>,
 }
 
 /// How an extent's home does.
@@ -111,7 +114,14 @@ pub(crate) struct Health {
     failures: AtomicU64,
     since: AtomicU64,
     unavailable: AtomicU64,
-    /// Pages with the pattern that no table knows of: there was no slot for them.
+    /// Whether it went on at its next home, and pages may hold the pattern since before.
+    moved: AtomicU64,
+    /// Whether pages may hold the pattern.
+    sick: AtomicU64,
+    /// The number of a question that its home has not answered yet, and which home; of the keeper alone.
+    pub(crate) asked: AtomicU64,
+    pub(crate) asked_of: AtomicU64,
+    /// How many of its pages are marked as strays.
     pub(crate) strays: AtomicU64,
     /// Accesses that waited in vain, all of them, and those of them that the log knows.
     pub(crate) vain: AtomicU64,
@@ -129,7 +139,7 @@ impl Held {
         let mut places = Vec::new();
         for (generation, (home, from)) in (0..).zip(homes) {
             let first = fits(&home, from, asked.len(), in_handler)?;
-            places.push(Place { home, first, generation });
+            places.push(Place { home, first, generation, users: Arc::default() });
         }
         let place = places.remove(0);
         let poison = patterned(pattern)?;
@@ -179,6 +189,24 @@ impl Held {
         self.health.unavailable.load(Relaxed) != 0
     }
 
+    /// Notes that a page holds the pattern.
+    pub(crate) fn is_sick(&self) {
+        self.health.sick.store(1, Relaxed);
+    }
+
+    /// Whether a page may hold the pattern.
+    pub(crate) fn may_be_sick(&self) -> bool {
+        self.is_unavailable() || self.health.sick.load(Relaxed) != 0
+    }
+
+    /// Notes that none will, of those that hold the pattern now.
+    pub(crate) fn is_healed(&self) {
+        self.health.sick.store(0, Relaxed);
+        if self.is_unavailable() {
+            self.is_well();
+        }
+    }
+
     /// Notes that an access waited in vain. Whether that makes the home unavailable.
     pub(crate) fn failed(&self, settings: &Settings) -> bool {
         let (health, now) = (&self.health, Os.now().0);
@@ -211,26 +239,47 @@ impl Held {
         let next = Place { generation: place.generation + 1, ..later.remove(0) };
         former.push(core::mem::replace(&mut *place, next));
         drop((place, former, later));
+        self.health.moved.store(1, Relaxed);
         self.is_well();
         true
     }
 
-    /// It is at another home from now on.
-    pub(crate) fn move_to(
+    /// Whether it went on at its next home since this was asked.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.health.moved.load(Relaxed) != 0 && self.health.moved.swap(0, Relaxed) != 0
+    }
+
+    /// Which page of `home` it would begin with there.
+    pub(crate) fn fits(
         &self,
-        home: Home,
+        home: &Home,
         from: usize,
         in_handler: bool,
-    ) -> Result<(), OpenError> {
-        let first = fits(&home, from, self.bytes().len(), in_handler)?;
+    ) -> Result<usize, OpenError> {
+        fits(home, from, self.bytes().len(), in_handler)
+    }
+
+    /// It is at another home from now on, from its page `first` on.
+    pub(crate) fn move_to(&self, home: Home, first: usize) {
         // In the order of fall_back, so that neither waits for the other.
         let later = locked(&self.later);
         let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
-        let next = Place { home, first, generation: place.generation + 1 };
+        let generation = place.generation + 1;
+        let next = Place { home, first, generation, users: Arc::default() };
         let mut former = locked(&self.former);
         former.push(core::mem::replace(&mut *place, next));
         former.reserve(later.len());
-        Ok(())
+        drop((former, place, later));
+        self.is_well();
+    }
+
+    /// How many homes it had before this one; `None` if it moves just now.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        match self.place.try_read() {
+            Ok(place) => Some(place.generation),
+            Err(TryLockError::Poisoned(place)) => Some(place.into_inner().generation),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Where it was or is, by its generation.
@@ -240,6 +289,28 @@ impl Held {
             return Some(place.clone());
         }
         locked(&self.former).iter().find(|former| former.generation == generation).cloned()
+    }
+
+    /// Lets go of homes that it was at, but for those that `is_late` says.
+    pub(crate) fn leave_former(&self, is_late: impl Fn(u64) -> bool) {
+        let mut gone = Vec::new();
+        let mut former = locked(&self.former);
+        let mut at = 0;
+        while let Some(place) = former.get_mut(at) {
+            // Who was at it has noted by now what was late.
+            if Arc::get_mut(&mut place.users).is_some() && !is_late(place.generation) {
+                gone.push(former.swap_remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        // Not under the lock, for which nobody is to wait longer than it takes to look.
+        drop(former);
+    }
+
+    /// Whether there is any home that it was at.
+    pub(crate) fn has_former(&self) -> bool {
+        !locked(&self.former).is_empty()
     }
 
     /// Its home answers.

@@ -6,9 +6,9 @@
 use arrayvec::ArrayVec;
 use pontoon_hal::{
     link::LinkError,
-    paging::{PAGE, PageFault, Pager, Paging, Served},
+    paging::{PAGE, PageFault, Pager, Served},
 };
-use pontoon_signal::{Seq, shim::Ordering::Relaxed};
+use pontoon_signal::Seq;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     pane::Pane,
     pool::Inner,
     stream::Ahead,
-    table::{Claim, PageId, SlotIndex, State},
+    table::{Claim, PageId, SlotIndex, State, Version},
 };
 
 /// How long an access that has waited in vain may wait for a place for the pattern.
@@ -44,7 +44,7 @@ impl Pager for Service {
 /// Why pages did not come.
 enum Missed {
     /// In time. Those up to that number, from that home, may come yet.
-    Late(Seq, u64),
+    Late(Seq, Place),
     /// By what the link says: nothing of it will come.
     Failed(LinkError),
     /// Nobody could say in time where home is, and nothing was asked for.
@@ -57,8 +57,9 @@ impl Inner {
         let (id, mut clock) = (pane.id(fault.page), Clock::of(self.settings.deadline));
         add(&pane.counts.misses, 1);
         loop {
+            let mut is_held = false;
             if extent.is_unavailable() && self.table.find(id).is_none() && !extent.fall_back() {
-                return self.poison(pane, extent, id, None);
+                return self.poison(pane, extent, id);
             }
             match self.table.claim(id) {
                 Claim::Mine(slot) => return self.fetch(pane, extent, id, slot, &mut clock),
@@ -66,6 +67,7 @@ impl Inner {
                     if self.put_again(pane, extent, id, slot) {
                         return Served::Again;
                     }
+                    is_held = true;
                 }
                 Claim::NoSlot => {
                     if !self.make_room() {
@@ -80,8 +82,11 @@ impl Inner {
                 }
             }
             if !clock.pause() {
+                if is_held {
+                    return Served::Again;
+                }
                 extent.failed(&self.settings);
-                return self.poison(pane, extent, id, None);
+                return self.poison(pane, extent, id);
             }
         }
     }
@@ -113,32 +118,40 @@ impl Inner {
         let mut batch = Batch::new();
         batch.push((id, slot));
         self.add_neighbours(pane, extent, id.page(), &mut batch);
-        match self.bring(extent, &batch, clock) {
+        let (asked, brought) = match extent.place(clock) {
+            Some(place) => (Some(place.generation), self.bring(extent, &place, &batch, clock)),
+            None => (None, Err(Missed::Nowhere)),
+        };
+        match brought {
             Ok(()) => {
                 add(&pane.counts.fetched, batch.len());
                 add(&pane.counts.ahead, batch.len() - 1);
-                let placed = self.put_in_place(&*pane.paging, &batch);
+                let placed = self.put_in_place(pane, &batch);
                 if self.table.free() < self.settings.low {
                     self.ring();
                 }
-                if placed { Served::Again } else { self.poison(pane, extent, id, None) }
+                if placed { Served::Again } else { self.poison(pane, extent, id) }
             }
             Err(missed) => {
                 for &(id, slot) in &batch {
                     self.table.forget(id, slot);
-                    if let Missed::Late(number, generation) = missed {
+                    if let Missed::Late(number, place) = &missed {
                         // What was asked for may come yet: nobody else has the slot until then.
-                        self.table.set_late(slot, number, generation);
+                        self.table.set_late(slot, *number, place.generation);
                     } else {
                         self.table.give_back(slot);
                     }
+                }
+                if asked.is_some() && extent.generation().is_some_and(|now| Some(now) != asked) {
+                    // It is elsewhere by now.
+                    return Served::Again;
                 }
                 let gone = matches!(missed, Missed::Failed(LinkError::PeerDead { .. }));
                 let over = extent.failed(&self.settings);
                 if (over || gone) && extent.fall_back() {
                     return Served::Again;
                 }
-                self.poison(pane, extent, id, None)
+                self.poison(pane, extent, id)
             }
         }
     }
@@ -171,11 +184,16 @@ impl Inner {
     }
 
     /// Has the pages of a batch read into their slots, and their versions before.
-    fn bring(&self, extent: &Held, batch: &Batch, clock: &mut Clock) -> Result<(), Missed> {
-        let Some(place) = extent.place(clock) else { return Err(Missed::Nowhere) };
-        let Place { home, generation, .. } = &place;
+    fn bring(
+        &self,
+        extent: &Held,
+        place: &Place,
+        batch: &Batch,
+        clock: &mut Clock,
+    ) -> Result<(), Missed> {
+        let Place { home, generation, .. } = place;
         let at_home = |id: PageId| place.at_home(extent, id.page());
-        let late = |number| Missed::Late(number, *generation);
+        let late = |number| Missed::Late(number, place.clone());
         let mut read = || -> Result<Option<Seq>, (LinkError, Option<Seq>)> {
             let mut last = None;
             for run in runs(batch) {
@@ -213,13 +231,15 @@ impl Inner {
             }
         }
         for &(_, slot) in batch {
-            self.table.set_version(slot, self.landed_version(slot));
+            let (number, generation) = (self.landed_version(slot), *generation);
+            self.table.set_version(slot, Version { number, generation });
         }
         Ok(())
     }
 
     /// Puts what was fetched in its place. Whether the first page is there.
-    fn put_in_place(&self, paging: &dyn Paging, batch: &Batch) -> bool {
+    fn put_in_place(&self, pane: &Pane, batch: &Batch) -> bool {
+        let paging = &pane.paging;
         let mut first_is_there = true;
         for run in runs(batch) {
             let (first, slot) = batch[run.start];
@@ -232,8 +252,11 @@ impl Inner {
             for at in run {
                 let (id, slot) = batch[at];
                 let page = id.page();
-                if placed && !strays.contains(&page) || self.replace(paging, page, slot) {
+                if placed && !strays.contains(&page) || self.replace(pane, page, slot) {
                     self.table.set(slot, State::Resident);
+                    if let Some(extent) = pane.extent(page) {
+                        pane.is_no_stray(extent, page);
+                    }
                 } else {
                     first_is_there &= at != 0;
                     self.table.forget(id, slot);
@@ -244,27 +267,27 @@ impl Inner {
         first_is_there
     }
 
-    /// Puts a page in the place of whatever is there. Whether it is there.
-    fn replace(&self, paging: &dyn Paging, page: usize, slot: SlotIndex) -> bool {
+    /// Puts a page in the place of the pattern. Whether it is there.
+    fn replace(&self, pane: &Pane, page: usize, slot: SlotIndex) -> bool {
         let Some(from) = self.twins(slot, 1) else { return false };
         let mut is_other = false;
-        let gone = paging.discard(page..page + 1).is_ok();
-        gone && paging.place(page, &from, &mut |_| is_other = true).is_ok() && !is_other
+        let paging = &pane.paging;
+        pane.take_pattern(page)
+            && paging.place(page, &from, &mut |_| is_other = true).is_ok()
+            && !is_other
     }
 
-    /// Has an access read the pattern. `slot` is that of the page, if it has one.
-    fn poison(&self, pane: &Pane, extent: &Held, id: PageId, slot: Option<SlotIndex>) -> Served {
+    /// Has an access read the pattern.
+    fn poison(&self, pane: &Pane, extent: &Held, id: PageId) -> Served {
         let mut clock = Clock::of(self.settings.deadline.min(A_PATTERN));
         add(&pane.counts.poisoned, 1);
         let slot = loop {
-            if slot.is_some() {
-                break slot;
-            }
             match self.table.claim(id) {
                 Claim::Mine(slot) => break Some(slot),
-                // Another thread got on with it, or has given up on it too.
+                // Another thread got on with it, has given up on it too, or takes it away, and puts it back if it
+                // cannot go home: nothing else is to be in its place then.
                 Claim::Found(slot) => {
-                    if self.put_again(pane, extent, id, slot) {
+                    if self.put_again(pane, extent, id, slot) || clock.is_over() {
                         return Served::Again;
                     }
                 }
@@ -281,13 +304,15 @@ impl Inner {
                 break None;
             }
         };
-        let placed = pane.paging.place(id.page(), &extent.poison, &mut |_| ()).is_ok();
+        let mut is_other = false;
+        let place = pane.paging.place(id.page(), &extent.poison, &mut |_| is_other = true);
+        let placed = place.is_ok();
         match slot {
             Some(slot) => self.table.set(slot, State::Poisoned),
-            None => {
-                extent.health().strays.fetch_add(1, Relaxed);
-            }
+            None if placed && !is_other => pane.stray(extent, id.page()),
+            None => {}
         }
+        extent.is_sick();
         self.ring();
         if placed { Served::Again } else { Served::Refused }
     }

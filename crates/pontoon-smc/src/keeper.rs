@@ -3,10 +3,13 @@
 
 use std::time::Duration;
 
-use pontoon_signal::{Bound, Host, Nanos, Os, shim::Ordering::Relaxed};
+use pontoon_hal::link::LinkError;
+use pontoon_signal::{Bound, Host, Nanos, Os, Seq, shim::Ordering::Relaxed};
 
 use crate::{
+    Home,
     clock::Clock,
+    evict::LOOKS,
     extent::{Held, Place},
     pane::Pane,
     pool::Inner,
@@ -15,7 +18,7 @@ use crate::{
 
 /// The longest that it sleeps.
 const NAP: Duration = Duration::from_millis(50);
-/// How long a page that is to go may take.
+/// How long a page that is to go may take, at most: half as long as an access waits for it.
 const A_PAGE: Duration = Duration::from_millis(200);
 /// How long a home is listened to that did not answer.
 const A_KNOCK: Duration = Duration::from_millis(20);
@@ -30,8 +33,14 @@ impl Inner {
             for pane in self.panes.iter().map_while(|pane| pane.get()) {
                 for extent in &pane.extents {
                     self.tell(pane, extent);
-                    if extent.is_unavailable() {
+                    if extent.has_moved() {
+                        self.heal(pane, extent);
+                    }
+                    if extent.may_be_sick() {
                         self.knock(pane, extent);
+                    }
+                    if extent.has_former() {
+                        extent.leave_former(|generation| self.is_late(pane, extent, generation));
                     }
                 }
             }
@@ -39,11 +48,15 @@ impl Inner {
         }
     }
 
+    fn a_page(&self) -> Clock {
+        Clock::of(A_PAGE.min(self.settings.deadline / 2))
+    }
+
     /// Makes room up to twice the low mark, once it is below.
     fn make_rooms(&self) {
         if let Some(wanted) = PageId::of_number(self.wanted.swap(0, Relaxed)) {
             let mut beside = self.table.beside(wanted);
-            beside.any(|slot| self.evict(slot, &mut Clock::of(A_PAGE)));
+            beside.any(|slot| self.evict(slot, &mut self.a_page()));
         }
         let low = self.settings.low.max(1);
         if self.table.free() >= low {
@@ -53,7 +66,7 @@ impl Inner {
             if self.table.free() >= 2 * low || self.stop.load(Relaxed) != 0 {
                 return;
             }
-            self.evict(self.next(), &mut Clock::of(A_PAGE));
+            self.evict(self.next(), &mut self.a_page());
         }
     }
 
@@ -68,6 +81,16 @@ impl Inner {
                 self.table.give_back(slot);
             }
         }
+    }
+
+    /// Whether transfers of that home of an extent are late.
+    fn is_late(&self, pane: &Pane, extent: &Held, generation: u64) -> bool {
+        let stuck = self.table.slots().filter(|&slot| self.table.state(slot) == State::Stuck);
+        let mut late = stuck.filter(|&slot| self.table.late(slot).1 == generation);
+        late.any(|slot| {
+            let id = self.table.page(slot);
+            id.window() == pane.window && extent.pages.contains(&id.page())
+        })
     }
 
     /// Writes a line for each burst of accesses that waited in vain.
@@ -93,27 +116,40 @@ impl Inner {
         );
     }
 
-    /// Whether a home that was unavailable answers again; then its extent is healed.
+    /// Whether a home that did not answer does; then its extent is healed.
     fn knock(&self, pane: &Pane, extent: &Held) {
-        let mut clock = Clock::of(A_KNOCK);
-        let Some(place) = extent.place(&mut clock) else { return };
-        let Some(mut stage) = self.stage(&mut clock) else { return };
-        let into = stage.at..stage.at + 8;
-        let Ok(number) = place.home.read_versions(place.first, into) else { return };
-        loop {
-            match place.home.is_done(number) {
-                Ok(true) => break,
+        let (health, mut clock) = (extent.health(), Clock::of(A_KNOCK));
+        let Some(Place { home, first, generation, .. }) = extent.place(&mut clock) else { return };
+        let asked = health.asked.load(Relaxed);
+        let number = if asked != 0 && health.asked_of.load(Relaxed) == generation {
+            // It is not asked again before it has answered.
+            clock = Clock::of(Duration::ZERO);
+            Seq::new(asked)
+        } else {
+            let Ok(number) = self.ask(&home, first) else { return };
+            health.asked_of.store(generation, Relaxed);
+            number
+        };
+        let answered = loop {
+            match home.is_done(number) {
                 Ok(false) if clock.pause() => {}
-                _ => return stage.keep(&place.home, number),
+                other => break other,
             }
+        };
+        health.asked.store(if answered == Ok(false) { number.get() } else { 0 }, Relaxed);
+        if answered == Ok(true) {
+            self.heal(pane, extent);
         }
-        drop(stage);
-        self.heal(pane, extent);
+    }
+
+    /// Asks a home for the version of a page. The answer goes where nobody looks, whenever it comes.
+    pub(crate) fn ask(&self, home: &Home, page: usize) -> Result<Seq, LinkError> {
+        home.read_versions(page, self.nowhere())
     }
 
     /// Its home answers: the pattern goes, and the next accesses fetch.
     pub(crate) fn heal(&self, pane: &Pane, extent: &Held) {
-        extent.is_well();
+        extent.is_healed();
         for slot in self.table.slots().filter(|&slot| self.table.state(slot) == State::Poisoned) {
             let id = self.table.page(slot);
             let is_its = id.window() == pane.window && extent.pages.contains(&id.page());
@@ -121,23 +157,56 @@ impl Inner {
                 self.leave_poison(pane, id, slot);
             }
         }
-        if extent.health().strays.swap(0, Relaxed) != 0 {
-            self.discard_strays(pane, extent);
-        }
+        self.discard_strays(pane, extent);
         let (home, bytes) = (extent.rank().0, extent.bytes());
+        let lost = pane.lost.all().filter(|page| extent.pages.contains(page)).count();
+        if lost > 0 {
+            tracing::warn!(
+                target: "pontoon::smc",
+                home,
+                window = pane.window,
+                ?bytes,
+                pages = lost,
+                "what was stored to pages with the pattern is lost: Window::lost tells which"
+            );
+        }
         tracing::info!(target: "pontoon::smc", home, window = pane.window, ?bytes, "a home is back");
     }
 
-    /// Takes away pages of an extent that no table knows of.
+    /// Takes away the pattern of pages that no table knows of.
     fn discard_strays(&self, pane: &Pane, extent: &Held) {
-        for page in extent.pages.clone() {
-            // Claimed, so that nobody fetches it meanwhile.
-            if let Claim::Mine(slot) = self.table.claim(pane.id(page)) {
-                // What cannot be taken away is met again when its page is fetched.
-                let _ = pane.paging.discard(page..page + 1);
-                self.table.forget(pane.id(page), slot);
-                self.table.give_back(slot);
+        for page in pane.strays(extent, extent.pages.clone()) {
+            let id = pane.id(page);
+            // Claimed, so that nobody fetches it meanwhile; there was no room once, and may be none now.
+            let claim = match self.table.claim(id) {
+                Claim::Mine(slot) => Some(slot),
+                // It is in its table by now.
+                Claim::Found(_) => {
+                    pane.is_no_stray(extent, page);
+                    continue;
+                }
+                Claim::NoSlot | Claim::Crowded => {
+                    let mut clock = self.a_page();
+                    let any = (0..LOOKS.min(self.table.len())).map(|_| self.next());
+                    let gone =
+                        self.table.beside(id).chain(any).any(|slot| self.evict(slot, &mut clock));
+                    match self.table.claim(id) {
+                        Claim::Mine(slot) if gone => Some(slot),
+                        _ => None,
+                    }
+                }
+            };
+            let Some(slot) = claim else {
+                // Another time.
+                extent.is_sick();
+                return;
+            };
+            // What cannot be taken away is met again when its page is fetched.
+            if pane.take_pattern(page) {
+                pane.is_no_stray(extent, page);
             }
+            self.table.forget(id, slot);
+            self.table.give_back(slot);
         }
     }
 }

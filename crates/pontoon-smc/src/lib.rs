@@ -16,6 +16,8 @@ mod access;
 #[cfg(not(pontoon_loom))]
 mod acquire;
 #[cfg(not(pontoon_loom))]
+mod bits;
+#[cfg(not(pontoon_loom))]
 mod bytes;
 #[cfg(not(pontoon_loom))]
 mod cell;
@@ -38,7 +40,7 @@ mod home;
 #[cfg(not(pontoon_loom))]
 mod keeper;
 #[cfg(not(pontoon_loom))]
-mod marks;
+mod owed;
 #[cfg(not(pontoon_loom))]
 mod pane;
 #[cfg(not(pontoon_loom))]

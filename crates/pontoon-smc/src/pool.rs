@@ -1,7 +1,7 @@
 //! The pool: memory that is registered once, where pages land, are compared with, and are sent from.
 //!
 //! ```text
-//!  | slot 0 | slot 1 | …  (4 KiB each) | version of slot 0, 1, … (8 bytes each) | stage 0 | … |
+//!  | slot 0 | slot 1 | …  (4 KiB each) | version of slot 0, 1, … (8 bytes each) | stage 0 | … | nowhere |
 //! ```
 //!
 //! A *slot* holds what home has of its page, its twin; a *stage* what is on its way home. A twin becomes
@@ -24,9 +24,10 @@ use pontoon_signal::{
 
 use crate::{
     Extent, Home, OpenError, Settings, Window,
+    bits::Bits,
     clock::Clock,
     extent::locked,
-    marks::Marks,
+    owed::Owed,
     pane::Pane,
     table::{PageId, SLOTS_MAX, SlotIndex, Table},
 };
@@ -51,7 +52,9 @@ pub(crate) struct Inner {
     pub(crate) settings: Settings,
     memory: Words,
     pub(crate) table: Table,
-    pub(crate) marks: Marks,
+    /// Slots whose pages were found stored to, and are not known to be home.
+    pub(crate) unsent: Bits,
+    pub(crate) owed: Owed,
     pub(crate) panes: Box<[OnceLock<Arc<Pane>>]>,
     opened: Mutex<usize>,
     /// What each may yet be sent from, of a call that did not wait for it.
@@ -109,6 +112,8 @@ impl Pool {
     /// [`OpenError::Link`].
     pub fn home(&self, link: &Arc<dyn Link>, region: Remote) -> Result<Option<Home>, OpenError> {
         let mut registered = locked(&self.inner.registered);
+        // A link that nobody else has leads nowhere any more: its ranks were started again.
+        registered.retain(|(other, _)| Arc::strong_count(other) > 1 || Arc::ptr_eq(other, link));
         let known = registered.iter().find(|(other, _)| Arc::ptr_eq(other, link));
         let memory = if let Some((_, memory)) = known {
             memory.clone()
@@ -137,6 +142,12 @@ impl Pool {
         if *opened == PageId::WINDOWS_MAX {
             return Err(OpenError::Windows);
         }
+        let new = addresses(&*paging);
+        let others = inner.panes.iter().map_while(OnceLock::get);
+        let mut others = others.map(|pane| addresses(&*pane.paging));
+        if let Some(other) = others.find(|it| it.start < new.end && new.start < it.end) {
+            return Err(OpenError::Twice { new, other });
+        }
         let pane = Arc::new(Pane::open(*opened, paging, extents)?);
         let _ = inner.panes[*opened].set(Arc::clone(&pane));
         *opened += 1;
@@ -150,7 +161,8 @@ impl Pool {
 
     /// Bytes that it takes itself: slots, stages and tables. Windows take as many again as there are resident pages.
     pub fn bytes(&self) -> usize {
-        self.inner.memory.len() * 8 + self.inner.table.bytes() + self.inner.marks.bytes()
+        let inner = &self.inner;
+        inner.memory.len() * 8 + inner.table.bytes() + inner.unsent.bytes() + inner.owed.bytes()
     }
 
     /// Pages that are resident now.
@@ -166,7 +178,7 @@ impl Inner {
         }
         let slots = settings.pages;
         let versions = slots.next_multiple_of(PAGE_WORDS);
-        let words = slots * PAGE_WORDS + versions + STAGES * STAGE / 8;
+        let words = slots * PAGE_WORDS + versions + STAGES * STAGE / 8 + 1;
         let memory = Words::zeroed(words)?;
         // All of it is here from now on: a miss is not to wait for a page of the pool's own.
         memory.iter().step_by(PAGE_WORDS).for_each(|word| word.store(0, Relaxed));
@@ -180,7 +192,8 @@ impl Inner {
             settings,
             memory,
             table,
-            marks: Marks::new(slots)?,
+            unsent: Bits::new(slots)?,
+            owed: Owed::new(slots)?,
             panes: (0..PageId::WINDOWS_MAX).map(|_| OnceLock::new()).collect(),
             opened: Mutex::new(0),
             stages: Default::default(),
@@ -224,6 +237,12 @@ impl Inner {
         self.memory[self.version_at(slot)].load(Relaxed)
     }
 
+    /// A word for what nobody wants to know but that it came.
+    pub(crate) fn nowhere(&self) -> Range<usize> {
+        let end = self.memory.len() * 8;
+        end - 8..end
+    }
+
     /// A stage, once one is free: calls hold them for as long as their bounds. `None` if the caller's is over before.
     pub(crate) fn stage(&self, clock: &mut Clock) -> Option<Stage<'_>> {
         let versions = self.table.len().next_multiple_of(PAGE_WORDS);
@@ -255,10 +274,22 @@ impl Inner {
         self.panes.get(id.window())?.get()
     }
 
+    /// The page of a slot is home as it is, or is nobody's any more.
+    pub(crate) fn settled(&self, slot: SlotIndex) {
+        self.owed.settle(slot);
+        self.unsent.clear(slot.0);
+    }
+
     /// Has the keeper look.
     pub(crate) fn ring(&self) {
         self.bell.pub_release(1);
     }
+}
+
+/// Where the pages of a window are.
+fn addresses(paging: &dyn Paging) -> Range<usize> {
+    let start = paging.base().addr().get();
+    start..start + paging.pages() * PAGE
 }
 
 /// The keeper's thread.

@@ -1,7 +1,8 @@
 //! Release: what was stored to pages goes home, byte for byte, and no byte that was not stored to.
 //!
 //! A page that was found stored to is marked before it is looked at, and is marked no more only once its bytes
-//! are home: whatever fails in between, the next release finds it.
+//! are home and its version says so: whatever fails in between, the next release finds it, and sends what was on its way
+//! again, as it is then.
 
 use core::ops::Range;
 use std::time::Duration;
@@ -14,20 +15,23 @@ use pontoon_signal::{
 
 use crate::{
     SmcError,
-    bytes::{copy_bytes, diff},
+    bytes::{copy_bytes, diff, whole_words},
     clock::Clock,
     counts::add,
     extent::{Held, Place, locked},
+    owed::joined,
     pane::Pane,
     pool::{Inner, STAGE, Stage},
-    table::{SlotIndex, State},
+    table::{SlotIndex, State, Version},
 };
 
 /// Ranges of pages that are asked for at a time.
 const RANGES: usize = 64;
-/// Pages that are on their way at a time: the versions that they had come to the stage, a word each.
+/// Pages that are on their way at a time.
 const PAGES: usize = 1024;
-const _: () = assert!(PAGES <= STAGE / 8);
+/// Words of a stage that bytes are sent from. Behind them the versions land that the pages had come to, a word each.
+const SENT: usize = STAGE / 8 - PAGES;
+const _: () = assert!(SENT >= PAGE_WORDS);
 
 /// What a release did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,8 +66,8 @@ struct Sending<'p> {
 struct Leaf {
     page: usize,
     slot: SlotIndex,
-    /// Whether others have to be told of it.
-    changed: bool,
+    /// The first of its runs. It is changed if there is any.
+    first: usize,
 }
 
 /// Bytes of a page that are in a stage.
@@ -109,12 +113,11 @@ impl Inner {
                 }
                 None => continue,
             }
-            let unannounced = self.marks.unannounced.is_set(slot);
             released.pages += 1;
-            sending.pages.push(Leaf { page, slot, changed: unannounced });
+            sending.pages.push(Leaf { page, slot, first: sending.runs.len() });
             let live = pane.paging.words(page);
             sent = self.send(extent, &place, page, slot, live, &mut sending, &mut clock);
-            let full = sending.used + PAGE_WORDS > STAGE / 8 || sending.pages.len() == PAGES;
+            let full = sending.used + PAGE_WORDS > SENT || sending.pages.len() == PAGES;
             if sent.is_ok() && full {
                 sent = self.settle(extent, &place, &mut sending, &mut clock, &mut released);
             }
@@ -125,7 +128,7 @@ impl Inner {
         let sent = sent
             .and_then(|()| self.settle(extent, &place, &mut sending, &mut clock, &mut released));
         if sent.is_err() {
-            self.give_up(&place, &mut sending);
+            self.give_up(&place, sending);
         }
         add(&pane.counts.dirty, released.pages as usize);
         add(&pane.counts.sent, released.bytes as usize);
@@ -145,26 +148,23 @@ impl Inner {
     ) -> Result<(), SmcError> {
         let place = extent.place(clock).ok_or_else(|| late(extent, clock.waited()))?;
         let stage = self.stage(clock).ok_or_else(|| late(extent, clock.waited()))?;
-        let (mut sending, mut released) = (Sending::by(stage), Released::default());
+        let mut sending = Sending::by(stage);
         let sent = self.send(extent, &place, page, slot, last, &mut sending, clock);
-        let changed = sending.last.is_some() || self.marks.unannounced.is_set(slot);
-        let sent =
-            sent.and_then(|()| self.arrive(extent, &place, &mut sending, clock, &mut released));
+        let sent = sent.and_then(|()| {
+            if sending.runs.is_empty() {
+                return Ok(());
+            }
+            arrive(extent, &place, &mut sending, clock)?;
+            place.home.changed(place.at_home(extent, page), clock.left())?;
+            Ok(place.home.flush(clock.left())?)
+        });
         if sent.is_err() {
-            self.give_up(&place, &mut sending);
+            self.give_up(&place, sending);
             return sent;
         }
-        if !changed {
-            return Ok(());
-        }
-        // Should this fail the page stays, and the next release says it.
-        self.marks.unannounced.set(slot);
-        self.marks.unsent.set(slot);
-        place.home.changed(place.at_home(extent, page), clock.left())?;
-        place.home.flush(clock.left())?;
-        self.marks.clear(slot);
-        add(&pane.counts.sent, released.bytes as usize);
-        add(&pane.counts.writes, released.writes as usize);
+        self.settled(slot);
+        add(&pane.counts.sent, sending.runs.iter().map(|run| run.bytes.len()).sum());
+        add(&pane.counts.writes, sending.runs.len());
         Ok(())
     }
 
@@ -177,7 +177,7 @@ impl Inner {
                 return None;
             }
             if self.table.state(slot) == State::Poisoned {
-                self.marks.clear(slot);
+                self.settled(slot);
                 return None;
             }
             if !clock.pause() {
@@ -197,7 +197,7 @@ impl Inner {
             at = written.next;
             for page in found[..written.ranges].iter().cloned().flatten() {
                 if let Some(slot) = self.table.find(pane.id(page)) {
-                    self.marks.unsent.set(slot);
+                    self.unsent.set(slot.0);
                 }
             }
         }
@@ -207,14 +207,14 @@ impl Inner {
 
     /// Those of `pages` that are marked, in order.
     pub(crate) fn unsent(&self, pane: &Pane, pages: &Range<usize>) -> Vec<(usize, SlotIndex)> {
-        let marked = self.marks.unsent.slots().map(|slot| (self.table.page(slot), slot));
+        let marked = self.unsent.all().map(SlotIndex).map(|slot| (self.table.page(slot), slot));
         let its = marked.filter(|(id, _)| id.window() == pane.window && pages.contains(&id.page()));
         let mut found: Vec<_> = its.map(|(id, slot)| (id.page(), slot)).collect();
         found.sort_unstable_by_key(|&(page, _)| page);
         found
     }
 
-    /// Posts what differs between a page and its twin.
+    /// Posts what differs between a page and its twin, and what the page owes.
     #[expect(clippy::too_many_arguments, reason = "what, from where, to where, and by what")]
     fn send(
         &self,
@@ -229,7 +229,7 @@ impl Inner {
         let home_page = place.at_home(extent, page) * PAGE;
         let first = sending.runs.len();
         let (mut used, mut word_in_use) = (sending.used, usize::MAX);
-        diff(live, self.twin(slot), |bytes| {
+        let mut stage = |bytes: Range<usize>| {
             // Runs that share a word share it in the stage too, so that a page never takes more than its size.
             let word = bytes.start / 8;
             let base = if word == word_in_use { used - 1 } else { used };
@@ -238,11 +238,22 @@ impl Inner {
             word_in_use = (bytes.end - 1) / 8;
             copy_bytes(live, bytes.clone(), sending.stage.words, at);
             sending.runs.push(Run { slot, bytes, at });
-        });
-        sending.used = used;
-        if let Some(leaf) = sending.pages.last_mut() {
-            leaf.changed |= sending.runs.len() > first;
+        };
+        let mut owed = self.owed.of(slot);
+        // Another home may not have what was released of a word before.
+        let is_other = self.table.version(slot).generation != place.generation;
+        if owed.is_empty() && !is_other {
+            diff(live, self.twin(slot), stage);
+        } else {
+            diff(live, self.twin(slot), |bytes| owed.push(bytes));
+            if is_other {
+                owed.iter_mut().for_each(|bytes| *bytes = whole_words(bytes));
+            }
+            joined(owed).into_iter().for_each(&mut stage);
+            // What was given up may be on its way yet: this comes behind it.
+            place.home.fence()?;
         }
+        sending.used = used;
         for run in &sending.runs[first..] {
             let at = sending.stage.at + run.at;
             let from = at..at + run.bytes.len();
@@ -253,30 +264,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Waits until all that was sent has left this side, and makes the twins what was sent.
-    fn arrive(
-        &self,
-        extent: &Held,
-        place: &Place,
-        sending: &mut Sending<'_>,
-        clock: &mut Clock,
-        released: &mut Released,
-    ) -> Result<(), SmcError> {
-        self.settled(extent, place, sending.last, clock)?;
-        for run in sending.runs.drain(..) {
-            let staged = run.at..run.at + run.bytes.len();
-            copy_bytes(sending.stage.words, staged, self.twin(run.slot), run.bytes.start);
-            released.bytes += run.bytes.len() as u64;
-            released.writes += 1;
-        }
-        if sending.last.take().is_some() {
-            place.home.fence()?;
-        }
-        sending.used = 0;
-        Ok(())
-    }
-
-    /// As [`arrive`](Self::arrive), and says at home which pages have changed.
+    /// Waits until all that was sent is there, says at home which pages have changed, and makes their twins what was
+    /// sent.
     fn settle(
         &self,
         extent: &Held,
@@ -285,55 +274,83 @@ impl Inner {
         clock: &mut Clock,
         released: &mut Released,
     ) -> Result<(), SmcError> {
-        self.arrive(extent, place, sending, clock, released)?;
-        // Nothing of the stage is on its way any more.
-        let versions = sending.stage.at;
-        for (at, leaf) in sending.pages.iter().enumerate().filter(|(_, leaf)| leaf.changed) {
-            self.marks.unannounced.set(leaf.slot);
-            let (page, into) = (place.at_home(extent, leaf.page), versions + at * 8);
-            let number = place.home.post(clock, |home| home.post_changed(page, into))?;
-            sending.last = Some(number);
-        }
-        self.settled(extent, place, sending.last, clock)?;
-        sending.last = None;
-        for (at, Leaf { page: _, slot, changed }) in sending.pages.drain(..).enumerate() {
-            // If it was another by then, somebody else has changed the page too, and it is to be merged.
-            let found = sending.stage.words[at].load(Relaxed);
-            if changed && found == self.table.version(slot) {
-                self.table.set_version(slot, found.wrapping_add(1));
+        arrive(extent, place, sending, clock)?;
+        for at in 0..sending.pages.len() {
+            let Leaf { page, first, .. } = sending.pages[at];
+            let next = sending.pages.get(at + 1).map_or(sending.runs.len(), |leaf| leaf.first);
+            if first < next {
+                let (page, into) =
+                    (place.at_home(extent, page), sending.stage.at + (SENT + at) * 8);
+                sending.last = Some(place.home.post(clock, |home| home.post_changed(page, into))?);
             }
-            self.marks.clear(slot);
+        }
+        gone(extent, place, sending, clock)?;
+        while let Some(Leaf { page: _, slot, first }) = sending.pages.pop() {
+            if sending.runs.len() > first {
+                // If it was another by then, somebody else has changed the page too, and it is to be merged.
+                let number = sending.stage.words[SENT + sending.pages.len()].load(Relaxed);
+                let found = Version { number, generation: place.generation };
+                if found == self.table.version(slot) {
+                    let number = number.wrapping_add(1);
+                    self.table.set_version(slot, Version { number, ..found });
+                }
+            }
+            for run in sending.runs.drain(first..) {
+                let staged = run.at..run.at + run.bytes.len();
+                copy_bytes(sending.stage.words, staged, self.twin(slot), run.bytes.start);
+                released.bytes += run.bytes.len() as u64;
+                released.writes += 1;
+            }
+            self.settled(slot);
             self.table.set(slot, State::Resident);
         }
+        sending.used = 0;
         Ok(())
     }
 
-    /// Waits until what was posted last is done, if anything was.
-    fn settled(
-        &self,
-        extent: &Held,
-        place: &Place,
-        last: Option<Seq>,
-        clock: &mut Clock,
-    ) -> Result<(), SmcError> {
-        let Some(last) = last else { return Ok(()) };
-        while !place.home.is_done(last)? {
-            if !clock.pause() {
-                return Err(late(extent, clock.waited()));
-            }
-        }
-        Ok(())
-    }
-
-    /// Lets go of pages whose changes are not known to be home: they stay marked.
-    fn give_up(&self, place: &Place, sending: &mut Sending<'_>) {
+    /// Lets go of pages whose changes are not known to be home: they stay marked, and owe what was sent.
+    fn give_up(&self, place: &Place, mut sending: Sending<'_>) {
         if let Some(last) = sending.last {
             sending.stage.keep(&place.home, last);
         }
-        for leaf in sending.pages.drain(..) {
+        for run in sending.runs {
+            self.owed.add(run.slot, run.bytes);
+            self.unsent.set(run.slot.0);
+        }
+        for leaf in sending.pages {
             self.table.set(leaf.slot, State::Resident);
         }
     }
+}
+
+/// Waits until all that was sent has left this side, and keeps what comes after behind it.
+fn arrive(
+    extent: &Held,
+    place: &Place,
+    sending: &mut Sending<'_>,
+    clock: &mut Clock,
+) -> Result<(), SmcError> {
+    if gone(extent, place, sending, clock)? {
+        place.home.fence()?;
+    }
+    Ok(())
+}
+
+/// Waits until what was posted last is done. Whether anything was.
+fn gone(
+    extent: &Held,
+    place: &Place,
+    sending: &mut Sending<'_>,
+    clock: &mut Clock,
+) -> Result<bool, SmcError> {
+    let Some(last) = sending.last else { return Ok(false) };
+    while !place.home.is_done(last)? {
+        if !clock.pause() {
+            return Err(late(extent, clock.waited()));
+        }
+    }
+    sending.last = None;
+    Ok(true)
 }
 
 pub(crate) fn late(extent: &Held, waited: Duration) -> SmcError {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  bucket:  lock | 7 entries of  page + 1 << 24 | slot      (one cache line)
-//!  slot:    state | page | version | next free              (32 bytes)
+//!  slot:    state | page | version | next free, or home     (32 bytes)
 //! ```
 //!
 //! - T1: a page has one entry at most: entries come and go under their bucket's lock, which nobody holds
@@ -116,6 +116,15 @@ pub struct SlotIndex(
     /// Counted from 0.
     pub usize,
 );
+
+/// Which of a page's bytes a slot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// How often it had changed at home.
+    pub number: u64,
+    /// At which home, of those that its extent had: another counts by itself.
+    pub generation: u64,
+}
 
 /// What came of asking for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,26 +302,28 @@ impl Table {
     }
 
     /// Which version of its page a slot holds.
-    pub fn version(&self, slot: SlotIndex) -> u64 {
-        self.word(slot, VERSION).load(Relaxed)
+    pub fn version(&self, slot: SlotIndex) -> Version {
+        let [number, generation] = [VERSION, NEXT].map(|word| self.word(slot, word).load(Relaxed));
+        Version { number, generation }
     }
 
     /// Notes that of the caller's slot.
-    pub fn set_version(&self, slot: SlotIndex, version: u64) {
-        self.word(slot, VERSION).store(version, Relaxed);
+    pub fn set_version(&self, slot: SlotIndex, version: Version) {
+        self.word(slot, VERSION).store(version.number, Relaxed);
+        // It is in no list of free ones.
+        self.word(slot, NEXT).store(version.generation, Relaxed);
     }
 
     /// Notes of a slot that was given up which transfer of which home was late for it.
     pub fn set_late(&self, slot: SlotIndex, number: Seq, generation: u64) {
-        self.word(slot, VERSION).store(number.get(), Relaxed);
-        // It is in no list of free ones.
-        self.word(slot, NEXT).store(generation, Relaxed);
+        self.set_version(slot, Version { number: number.get(), generation });
         self.set(slot, State::Stuck);
     }
 
     /// What [`set_late`](Self::set_late) noted.
     pub fn late(&self, slot: SlotIndex) -> (Seq, u64) {
-        (Seq::new(self.version(slot)), self.word(slot, NEXT).load(Relaxed))
+        let Version { number, generation } = self.version(slot);
+        (Seq::new(number), generation)
     }
 
     /// All slots.

@@ -144,7 +144,7 @@ impl Window {
     /// [`SmcError::Unavailable`].
     pub fn check(&self, bytes: Range<usize>) -> Result<(), SmcError> {
         for (extent, pages) in self.extents(&bytes)? {
-            let poisoned = self.inner().poisoned(&self.pane, pages);
+            let poisoned = self.inner().poisoned(&self.pane, extent, pages);
             if extent.is_unavailable() || poisoned > 0 {
                 let (home, bytes) = (extent.rank(), extent.bytes());
                 return Err(SmcError::Unavailable { home, bytes, poisoned });
@@ -153,7 +153,8 @@ impl Window {
         Ok(())
     }
 
-    /// The word at `offset`, unless it is the pattern because its home did not answer.
+    /// The word at `offset`, unless it is the pattern because its home did not answer. One that is the pattern as home
+    /// has it is read three times.
     ///
     /// # Errors
     ///
@@ -163,8 +164,17 @@ impl Window {
     ///
     /// As its access would.
     pub fn try_read(&self, offset: usize) -> Result<u64, SmcError> {
-        let value = self.word(offset)?.load(Relaxed);
-        self.check(offset..offset + 8)?;
+        let word = self.word(offset)?;
+        let pattern = self.extent_of(offset..offset + 8)?.pattern;
+        let mut value = pattern;
+        for _ in 0..READS {
+            value = word.load(Relaxed);
+            self.check(offset..offset + 8)?;
+            if value != pattern {
+                break;
+            }
+            // It may have been healed before it was checked.
+        }
         Ok(value)
     }
 
@@ -178,32 +188,43 @@ impl Window {
         Ok(Cell::new(self, offset))
     }
 
-    /// The extent that has byte `offset` is at `home` from now on, from `from` on: it is back under another key, or
-    /// elsewhere. Pages with the pattern are fetched again; what was stored and not released goes there.
+    /// The extent that has byte `offset` is at `home` from now on, from `from` on: it was started again and has another
+    /// key, or it is elsewhere. Pages with the pattern are fetched again. What was stored and is not known to be
+    /// home stays, and the next release sends it there; what was released before is the former home's. Pages that are
+    /// here have what this home has after the next acquire of them.
     ///
     /// # Errors
     ///
-    /// [`OpenError::Short`], [`OpenError::InHandler`]; [`OpenError::Extent`] if no extent has that byte.
+    /// [`OpenError::Short`], [`OpenError::InHandler`]; [`OpenError::Extent`] if no extent has that byte;
+    /// [`OpenError::Link`] if the link refuses to ask that home, by a key of an earlier start or of a rank that is
+    /// gone: then the extent is where it was.
     pub fn heal(&self, offset: usize, home: Home, from: usize) -> Result<(), OpenError> {
         let bytes = self.bytes();
         let extent = self.pane.extent(offset / PAGE);
         let extent = extent.ok_or(OpenError::Extent { asked: offset..offset, bytes })?;
-        extent.move_to(home, from, self.pane.paging.asks_in_handler())?;
+        let first = extent.fits(&home, from, self.pane.paging.asks_in_handler())?;
+        self.inner().ask(&home, first)?;
+        extent.move_to(home, first);
         self.inner().heal(&self.pane, extent);
         Ok(())
     }
 
-    /// Ranges of bytes that were stored to and are not known to be home, of those that a release was asked for.
+    /// The pool that keeps its pages.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Ranges of bytes, by whole pages, that were stored to and are not known to be home, of those that a release was
+    /// asked for.
     pub fn unsent(&self) -> Vec<Range<usize>> {
-        let mut ranges: Vec<Range<usize>> = Vec::new();
-        for (page, _) in self.inner().unsent(&self.pane, &(0..self.pane.paging.pages())) {
-            let at = page * PAGE;
-            match ranges.last_mut() {
-                Some(last) if last.end == at => last.end += PAGE,
-                _ => ranges.push(at..at + PAGE),
-            }
-        }
-        ranges
+        let unsent = self.inner().unsent(&self.pane, &(0..self.pane.paging.pages()));
+        ranges(unsent.into_iter().map(|(page, _)| page))
+    }
+
+    /// Ranges of bytes, by whole pages, of which stores were lost since this was called last: they were made to the
+    /// pattern, which has gone since. A store of the pattern itself is none.
+    pub fn lost(&self) -> Vec<Range<usize>> {
+        ranges(self.pane.lost.take())
     }
 
     /// What it did so far.
@@ -224,7 +245,7 @@ impl Window {
             return Ok(());
         }
         let (home, bytes) = (extent.rank(), extent.bytes());
-        let poisoned = self.inner().poisoned(&self.pane, extent.pages.clone());
+        let poisoned = self.inner().poisoned(&self.pane, extent, extent.pages.clone());
         Err(SmcError::Unavailable { home, bytes, poisoned })
     }
 
@@ -262,12 +283,29 @@ impl Window {
     }
 }
 
+/// Loads of a word that may be the pattern.
+const READS: u32 = 3;
+
+/// Those pages, in order, as ranges of bytes.
+fn ranges(pages: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for at in pages.map(|page| page * PAGE) {
+        match ranges.last_mut() {
+            Some(last) if last.end == at => last.end += PAGE,
+            _ => ranges.push(at..at + PAGE),
+        }
+    }
+    ranges
+}
+
 impl crate::pool::Inner {
     /// How many of these pages hold the pattern.
-    fn poisoned(&self, pane: &Pane, pages: Range<usize>) -> u64 {
+    fn poisoned(&self, pane: &Pane, extent: &Held, pages: Range<usize>) -> u64 {
+        let strays = pane.strays(extent, pages.clone()).count() as u64;
         let slots = self.table.slots().filter(|&slot| self.table.state(slot) == State::Poisoned);
         let ids = slots.map(|slot| self.table.page(slot));
-        ids.filter(|id| id.window() == pane.window && pages.contains(&id.page())).count() as u64
+        let its = ids.filter(|id| id.window() == pane.window && pages.contains(&id.page()));
+        its.count() as u64 + strays
     }
 }
 

@@ -104,11 +104,11 @@ fn the_pattern_is_never_sent_and_a_late_answer_lands_nowhere() {
     let before = pool.resident();
     // The read that was too late comes now, into a slot that nobody else has got.
     silent.be_silent(false);
-    assert_eq!(client.load(PAGE + 101), BYTE, "it is healed by a call, or when it was unavailable");
     until("the slot of the late answer", || pool.resident() < before);
-    let home = pool.home(&(Arc::clone(&silent) as Arc<dyn Link>), pair.region.clone());
-    client.window.heal(0, home.unwrap().unwrap(), 0).unwrap();
+    until("the home to be found again", || client.window.check(PAGE..2 * PAGE).is_ok());
     assert_eq!((client.load(PAGE), client.load(PAGE + 100)), (7, 0));
+    assert_eq!(client.window.lost(), vec![PAGE..2 * PAGE]);
+    assert_eq!(client.window.lost(), [], "it is told once");
     assert_eq!(pair.at_home(PAGE + 100), 0);
     assert_eq!(client.window.statistics().stray, 8, "the word that was stored to");
     assert_eq!(pool.registrations(), 1);
@@ -210,6 +210,24 @@ fn what_cannot_go_home_is_not_evicted() {
     client.window.release(0..PAGES * PAGE, patient()).unwrap();
     (0..60).for_each(|page| assert_eq!(pair.at_home(page * PAGE + 1), 9, "page {page}"));
     (60..PAGES).for_each(|page| assert_eq!(client.load(page * PAGE), 7, "page {page}"));
+}
+
+/// A pool whose every page has to go home first has no room for the pattern either: it is taken away all the same.
+#[test]
+fn a_pattern_without_room_is_told_and_heals() {
+    let Scene { pair, silent, client, .. } = scene();
+    (0..64).for_each(|page| client.store(page * PAGE + 1, 9));
+    silent.be_silent(true);
+    (64..80).for_each(|page| client.store(page * PAGE + 1, 9));
+    let told = client.window.check(64 * PAGE..80 * PAGE).unwrap_err();
+    assert!(matches!(told, SmcError::Unavailable { poisoned: 16, .. }), "{told}");
+    assert_eq!(client.window.check(0..64 * PAGE).unwrap_err().to_string().lines().count(), 1);
+    silent.be_silent(false);
+    until("the home to be found again", || client.window.check(0..PAGES * PAGE).is_ok());
+    (64..80).for_each(|page| assert_eq!(client.load(page * PAGE), 7, "page {page}"));
+    assert_eq!(client.window.lost(), vec![64 * PAGE..80 * PAGE]);
+    client.window.release(0..PAGES * PAGE, patient()).unwrap();
+    (0..64).for_each(|page| assert_eq!(pair.at_home(page * PAGE + 1), 9, "page {page}"));
 }
 
 /// A home with a replica: accesses go on there, and what was not released goes there too.
@@ -318,7 +336,13 @@ fn what_cannot_be_is_refused() {
     assert_eq!(past, OpenError::Short { home: Rank(0), asked, bytes });
     let both = open(vec![extent(PAGE..3 * PAGE, 0), extent(0..2 * PAGE, 0)]);
     assert_eq!(both, OpenError::Overlap { one: 0..2 * PAGE, other: PAGE..3 * PAGE });
-    for error in [past, both, OpenError::Windows, OpenError::InHandler { home: Rank(3) }] {
+    let plain = Plain::new(PAGES);
+    let _window = pool.window(plain.clone(), vec![extent(0..PAGE, 0)]).unwrap();
+    let twice = pool.window(plain, vec![extent(PAGE..2 * PAGE, 0)]).map(drop).unwrap_err();
+    let OpenError::Twice { new, other } = &twice else { panic!("{twice}") };
+    assert_eq!((new, new.len()), (other, bytes));
+    assert!(twice.to_string().contains("pages have one window"), "{twice}");
+    for error in [past, both, twice, OpenError::Windows, OpenError::InHandler { home: Rank(3) }] {
         assert!(!error.to_string().contains('\n'));
     }
     let window = pool.window(Plain::new(PAGES), vec![extent(0..PAGE, 0)]).unwrap();

@@ -10,7 +10,7 @@ use std::{
 };
 
 use common::{Pair, pair, patient, silent::Silent};
-use pontoon_hal::{link::Link, paging::PAGE};
+use pontoon_hal::{conformance::part, link::Link, paging::PAGE};
 use pontoon_signal::shim::{AtomicU64, Ordering::Relaxed};
 use pontoon_smc::{Class, Extent, Pool, Settings, Window};
 use pontoon_uffd::{Features, Paged, Service, Serving, on_this_thread};
@@ -27,7 +27,7 @@ fn settings(pages: usize) -> Settings {
     settings
 }
 
-/// A window of a pool of its own on all of the pair's memory; `None`, and says so, on a kernel that cannot.
+/// A window of a pool of its own on all of the pair's memory; `None`, and says so, on a kernel that cannot, unless it is to.
 fn real(pair: &Pair, settings: Settings, service: Service, class: Class) -> Option<Real> {
     let link = Arc::clone(&pair.link);
     over(pair, &link, settings, service, class)
@@ -41,13 +41,8 @@ fn over(
     class: Class,
 ) -> Option<Real> {
     let bytes = pair.layout.pages() * PAGE;
-    let paged = match Paged::reserve(&Features::probe(), bytes, service) {
-        Ok(paged) => paged,
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            return None;
-        }
-    };
+    let paged = Paged::reserve(&Features::probe(), bytes, service);
+    let paged = part::needed("userfaultfd", paged)?;
     let pool = Pool::new(settings).unwrap();
     let home = pool.home(link, pair.region.clone()).unwrap().unwrap();
     let extent = Extent::new(0..bytes, home, 0).class(class);

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use pontoon_hal::link::LinkError;
 use pontoon_signal::SystemError;
 use rustix::{
     io::Errno,
@@ -47,11 +48,53 @@ pub(crate) fn met(status: Status) -> Option<SystemError> {
     getrlimit(Resource::As).current.map(|_| no_memory)
 }
 
+/// Why memory is not registered, where UCX was refused it: a card that reads memory has it locked.
+pub(crate) fn not_registered(
+    link: &'static str,
+    bytes: usize,
+    error: &SetupError,
+) -> Option<LinkError> {
+    let &(SetupError::Refused { call, status } | SetupError::Limit { call, status, .. }) = error
+    else {
+        return None;
+    };
+    let lockable = getrlimit(Resource::Memlock).current;
+    let remedy = match error {
+        SetupError::Limit { .. } => "look at `ulimit -a`: files, address space and locked memory",
+        _ => {
+            "raise what can be locked (`ulimit -l`, LimitMEMLOCK= of systemd, docker --ulimit memlock=-1), \
+             or register less"
+        }
+    };
+    Some(LinkError::Register { link, bytes, call, code: status.0.into(), lockable, remedy })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{free_files, met};
-    use crate::Status;
+    use super::{free_files, met, not_registered};
+    use crate::{SetupError, Status};
+    use pontoon_signal::SystemError;
+    use rustix::process::{Resource, getrlimit};
     use std::fs::File;
+
+    /// One line, with what was wanted, what is allowed, and how to get more.
+    #[test]
+    fn memory_that_cannot_be_locked_is_told_with_the_limit_and_the_remedy() {
+        let (call, status) = ("ucp_mem_map", Status(-4));
+        let refused = SetupError::Refused { call, status };
+        let text = not_registered("ucx", 1 << 30, &refused).expect("of memory").to_string();
+        let limit = getrlimit(Resource::Memlock).current;
+        let limit = limit.map_or(String::new(), |most| format!("RLIMIT_MEMLOCK is {most} bytes"));
+        for part in ["1073741824 bytes", "ucp_mem_map", "code -4", "ulimit -l", &*limit] {
+            assert!(text.contains(part), "{text} without {part}");
+        }
+        assert!(!text.contains('\n'), "{text}");
+        let error = SystemError { call: "open", code: 24 };
+        let limited = SetupError::Limit { call, status, error };
+        let text = not_registered("ucx", 4096, &limited).expect("of memory").to_string();
+        assert!(text.contains("ulimit -a"), "{text}");
+        assert_eq!(not_registered("ucx", 1, &SetupError::Files { free: 1, needed: 24 }), None);
+    }
 
     #[test]
     fn what_ucx_refuses_by_itself_is_no_limit() {

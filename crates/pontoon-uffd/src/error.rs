@@ -20,6 +20,8 @@ pub enum ReserveError {
     Unavailable(SystemError),
     /// The kernel lacks something that such a window cannot do without.
     Lacks(Feature),
+    /// The kernel lacks something that memory which comes and goes cannot do without, whatever a bare window can.
+    Paged(Feature),
     /// A window has at least a page, and fits the addresses there are.
     Size {
         /// What was asked for, in bytes.
@@ -42,6 +44,13 @@ impl fmt::Display for ReserveError {
         match self {
             Self::Unavailable(error) => write!(f, "{error}: {}", Feature::Missing.instead()),
             Self::Lacks(feature) => write!(f, "this kernel lacks {feature}"),
+            Self::Paged(feature) => write!(
+                f,
+                "this kernel lacks {} (Linux {}), without which pages of windows cannot come and go; \
+                 use a newer kernel, or copy explicitly",
+                feature.purpose(),
+                feature.since()
+            ),
             Self::Size { bytes } => {
                 write!(f, "a window of {bytes} bytes: it needs a page at least, and room for it")
             }

@@ -7,8 +7,8 @@ use pontoon_hal::paging::{self, PAGE, PageFault, Paging, PagingError, Written};
 use pontoon_signal::{Block, shim::AtomicU64};
 
 use crate::{
-    Attached, Fault, Feature, Features, PageError, Pager, ReserveError, Run, ServeError, Served,
-    Server, Service, Shelf, Window, attach,
+    Attached, Fault, Feature, Features, PageError, Pager, Placed, ReserveError, Run, ServeError,
+    Served, Server, Service, Shelf, Window, attach,
 };
 
 /// So many pages are taken away at the same time.
@@ -16,12 +16,15 @@ const SHELVES: usize = 16;
 /// Runs of pages that the kernel is asked for at once.
 const RUNS: usize = 64;
 
+/// How often a page is put back in a place that others fill again and again.
+const TRIES: u32 = 1_000;
+
 /// A window, and shelves for the pages that are taken away.
 ///
 /// How it keeps the clauses: P1 by SIGBUS or by threads, P2 by `UFFDIO_COPY`, P3 by write protection, P4 by
-/// `UFFDIO_MOVE`, which takes a page out of the page table as it is: a store is before that, or faults. P5 by
-/// `UFFDIO_POISON`. P6: shelves are taken by trying each, and no more than 16 threads look at one at a
-/// time; more than that are refused with `EBUSY`, as by a kernel that is.
+/// `UFFDIO_MOVE`, which takes a page out of the page table as it is: a store is before that, or faults.
+/// P5: shelves are taken by trying each, and no more than 16 threads look at one at a time; more than that
+/// are refused with `EBUSY`, as by a kernel that is.
 #[derive(Debug)]
 pub struct Paged {
     window: Arc<Window>,
@@ -43,18 +46,19 @@ impl Paged {
     ///
     /// # Errors
     ///
-    /// [`ReserveError`]; [`ReserveError::Lacks`] for a kernel that cannot notice stores, or take pages away.
+    /// [`ReserveError`]; [`ReserveError::Paged`] for a kernel that cannot notice stores, or take pages away.
     pub fn reserve(
         features: &Features,
         bytes: usize,
         service: Service,
     ) -> Result<Arc<Self>, ReserveError> {
+        // What there is no window at all without comes first.
+        let window = Arc::new(Window::reserve(features, bytes, service)?);
         for needed in [Feature::WriteProtect, Feature::Move] {
             if !features.has(needed) {
-                return Err(ReserveError::Lacks(needed));
+                return Err(ReserveError::Paged(needed));
             }
         }
-        let window = Arc::new(Window::reserve(features, bytes, service)?);
         let shelves = (0..SHELVES).map(|_| window.shelf(1).map(Mutex::new));
         let shelves = shelves.collect::<Result<_, _>>()?;
         Ok(Arc::new(Self { window, shelves }))
@@ -89,8 +93,8 @@ struct Asked(Arc<dyn paging::Pager>);
 
 impl Pager for Asked {
     fn fault(&self, fault: Fault) -> Served {
-        let Fault { page, write, poisoned, .. } = fault;
-        match self.0.fault(PageFault { page, write, poisoned }) {
+        let Fault { page, write, .. } = fault;
+        match self.0.fault(PageFault { page, write }) {
             paging::Served::Again => Served::Again,
             paging::Served::Refused => Served::NotMine,
         }
@@ -155,8 +159,12 @@ impl Paging for Paged {
         let words = shelf.words(0).ok_or(EMPTY)?;
         let gone = last(words);
         if !gone {
-            // Not protected: what is in it is not what it was placed with.
-            let _ = self.window.copy_in(page, words, false).map_err(told)?;
+            // Not protected: what is in it is not what it was placed with. Whatever was put in its place meanwhile goes.
+            let mut tries = 0..TRIES;
+            while self.window.copy_in(page, words, false).map_err(told)? != Placed::All {
+                tries.next().ok_or(BUSY)?;
+                self.window.drop_pages(page..page + 1).map_err(told)?;
+            }
         }
         shelf.clear(0..1).map_err(told)?;
         Ok(gone)
@@ -164,10 +172,6 @@ impl Paging for Paged {
 
     fn discard(&self, pages: Range<usize>) -> Result<(), PagingError> {
         self.window.drop_pages(pages).map_err(told)
-    }
-
-    fn poison(&self, pages: Range<usize>) -> Result<(), PagingError> {
-        self.window.poison(pages).map_err(told)
     }
 }
 

@@ -24,8 +24,13 @@
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! A pool and its windows are not of a world: they outlive it. When a rank that has memory was started again, whoever has
+//! a window on it joins it again, in a [`World`] of its own, and [heals](World::heal) the window: threads that touch it
+//! meanwhile read the pattern where nothing is here, and go on.
 
 use core::{error, fmt, ops::Deref};
+use std::sync::Once;
 
 pub use pontoon_smc::{
     AcquireReport, Cell, Class, Export, Extent, Home, Layout, OpenError, Pool, Released, Settings,
@@ -44,7 +49,8 @@ use crate::world::{Shared, World, WorldError};
 /// Who fetches a page that an access missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Faults {
-    /// The thread whose access it was, if all homes can be reached from there, and else two threads.
+    /// The thread whose access it was, if all homes can be reached from there and the kernel has it, and else two
+    /// threads.
     #[default]
     Auto,
     /// The thread whose access it was, in a handler of SIGBUS: some microseconds. It needs
@@ -86,7 +92,7 @@ impl Mapped {
         let bytes = extents.iter().map(|extent| extent.bytes().end).max().unwrap_or(PAGE);
         let mapped = extents.iter().all(Extent::is_mapped);
         let (service, threads) = match faults {
-            Faults::Auto if mapped => (Service::InThread, 0),
+            Faults::Auto if mapped && features.has(Feature::SigBus) => (Service::InThread, 0),
             Faults::Auto => (Service::Served, 2),
             Faults::InThread => (Service::InThread, 0),
             Faults::Threads(threads) => (Service::Served, threads),
@@ -94,6 +100,16 @@ impl Mapped {
         let paged = Paged::reserve(features, bytes, service)?;
         let window = pool.window(paged.clone(), extents)?;
         let serving = paged.serve(window.pager(), threads)?;
+        let slower = [Feature::SigBus, Feature::WriteProtectAsync, Feature::PagemapScan];
+        let lacks = slower.into_iter().filter(|&feature| !features.has(feature));
+        let lacks: Vec<_> = lacks.map(|feature| feature.to_string()).collect();
+        if !lacks.is_empty() {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| {
+                let lacks = lacks.join("; ");
+                tracing::warn!(target: "pontoon::smc", lacks, "windows are slower on this kernel");
+            });
+        }
         Ok(Self { _serving: serving, window })
     }
 }
@@ -211,5 +227,29 @@ impl World {
         let region = self.find(peer, name, bound)?;
         let home = pool.home(self.way(peer)?.link(), region).map_err(WorldError::Home)?;
         home.ok_or(WorldError::NotExported { peer, name: name.into() })
+    }
+
+    /// Has the extent of `window` that has byte `offset` at what `peer` [exports](Self::export) under `name`, from
+    /// `from` on: its rank was started again, and this is the world in which it is there again. The world that the
+    /// window was of before may be dropped, before or after; see [`Window::heal`] for what becomes of its pages.
+    ///
+    /// # Errors
+    ///
+    /// As [`home`](Self::home), and those of [`Window::heal`] as [`WorldError::Home`].
+    ///
+    /// # Blocks
+    ///
+    /// As long as `bound` allows.
+    pub fn heal(
+        &self,
+        window: &Window,
+        offset: usize,
+        peer: Rank,
+        name: &str,
+        from: usize,
+        bound: Bound,
+    ) -> Result<(), WorldError> {
+        let home = self.home(window.pool(), peer, name, bound)?;
+        window.heal(offset, home, from).map_err(WorldError::Home)
     }
 }

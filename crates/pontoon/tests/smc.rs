@@ -2,13 +2,15 @@
 
 mod common;
 
+use std::sync::Mutex;
+
 use pontoon::signal::shim::Ordering::Relaxed;
 
 use common::{bound, ranks, room};
 use pontoon::{
     Rank, World,
     hal::conformance::part,
-    smc::{Extent, Faults, Mapped, Pool, Settings, on_this_thread},
+    smc::{Extent, Faults, Feature, Features, MapError, Mapped, Pool, Settings, on_this_thread},
     ucx::Library,
     world::{Options, Transport, WorldError},
 };
@@ -117,4 +119,101 @@ fn what_is_no_export_is_refused() {
         panic!("{errors:?}")
     };
     assert!(errors.iter().all(|error| !error.to_string().contains('\n')));
+}
+
+/// A server that ends and is started again, and a client whose window is there all the time.
+#[test]
+fn a_window_outlives_the_world_of_its_home() {
+    let _stack = on_this_thread().unwrap();
+    let pool = Pool::new(Settings::for_pages(128)).unwrap();
+    let window: Mutex<Option<Mapped>> = Mutex::new(None);
+    for start in 1..=3_u64 {
+        let job = format!("smc-again-{start}");
+        let options = |_| room();
+        ranks(&job, 2, options, |world| {
+            if world.rank() == Rank(0) {
+                let export = world.export("memory", BYTES, bound()).unwrap();
+                assert!(export.write(0, &start.to_ne_bytes()));
+                world.barrier("written", bound()).unwrap();
+                world.barrier("released", bound()).unwrap();
+                let mut found = [0; 8];
+                assert!(export.read(8, &mut found));
+                assert_eq!(u64::from_ne_bytes(found), 100 * start);
+            } else {
+                let _stack = on_this_thread().unwrap();
+                world.barrier("written", bound()).unwrap();
+                let mut window = window.lock().unwrap();
+                if let Some(window) = &*window {
+                    world.heal(window, 0, Rank(0), "memory", 0, bound()).unwrap();
+                    window.acquire(0..BYTES, bound()).unwrap();
+                } else {
+                    let home = world.home(&pool, Rank(0), "memory", bound()).unwrap();
+                    let extent = Extent::new(0..BYTES, home, 0);
+                    *window = Some(Mapped::open(&pool, vec![extent], Faults::InThread).unwrap());
+                }
+                let window = window.as_ref().unwrap();
+                let word = |at: usize| window.word(at).unwrap();
+                assert_eq!(word(0).load(Relaxed), start);
+                // What was stored when there was nobody who had it.
+                assert_eq!(word(8).load(Relaxed), if start == 1 { 0 } else { 100 * start });
+                word(8).store(100 * start, Relaxed);
+                window.release(0..BYTES, bound()).unwrap();
+                world.barrier("released", bound()).unwrap();
+            }
+            world.leave(bound()).unwrap();
+        });
+        let window = window.lock().unwrap();
+        let window = window.as_ref().unwrap();
+        window.word(8).unwrap().store(100 * (start + 1), Relaxed);
+        let pattern = window.word(63 * PAGE).unwrap().load(Relaxed);
+        assert_ne!(pattern, 0, "its home is gone");
+        let gone = window.release(0..BYTES, bound()).unwrap_err();
+        assert!(!gone.to_string().contains('\n'), "{gone}");
+        assert_eq!(window.unsent(), vec![0..PAGE]);
+    }
+}
+
+/// What a kernel lacks is told in one line, with what has it and what to do; what can be done without it is.
+#[test]
+fn a_kernel_that_lacks_something_is_told_or_done_without() {
+    let features = Features::probe();
+    let has = features.lacking().next().map_or(Ok(()), Err);
+    let Some(()) = part::needed("userfaultfd", has) else { return };
+    let options = |_| room();
+    ranks("smc-older", 2, options, |world| {
+        if world.rank() == Rank(0) {
+            let export = world.export("memory", BYTES, bound()).unwrap();
+            assert!(export.write(0, &7_u64.to_ne_bytes()));
+            world.barrier("written", bound()).unwrap();
+            world.barrier("read", bound()).unwrap();
+            return world.leave(bound()).unwrap();
+        }
+        world.barrier("written", bound()).unwrap();
+        let pool = Pool::new(Settings::for_pages(128)).unwrap();
+        let open = |feature, faults| {
+            let home = world.home(&pool, Rank(0), "memory", bound()).unwrap();
+            let less = features.without(feature);
+            Mapped::open_with(&less, &pool, vec![Extent::new(0..BYTES, home, 0)], faults)
+        };
+        for (feature, faults, part) in [
+            (Feature::Missing, Faults::Auto, "CONFIG_USERFAULTFD"),
+            (Feature::WriteProtect, Faults::Auto, "Linux 5.7"),
+            (Feature::Move, Faults::Auto, "Linux 6.8"),
+            (Feature::SigBus, Faults::InThread, "use Service::Served"),
+        ] {
+            let refused = open(feature, faults).map(drop).unwrap_err();
+            let text = refused.to_string();
+            assert!(matches!(refused, MapError::Reserve(_)), "{text}");
+            assert!(text.contains(part) && !text.contains('\n'), "{feature:?}: {text}");
+        }
+        for feature in [Feature::SigBus, Feature::PagemapScan, Feature::WriteProtectAsync] {
+            let window = open(feature, Faults::Auto).unwrap();
+            let _stack = on_this_thread().unwrap();
+            assert_eq!(window.word(0).unwrap().load(Relaxed), 7, "{feature:?}");
+            window.word(8).unwrap().store(1, Relaxed);
+            assert_eq!(window.release(0..BYTES, bound()).unwrap().pages, 1, "{feature:?}");
+        }
+        world.barrier("read", bound()).unwrap();
+        world.leave(bound()).unwrap();
+    });
 }

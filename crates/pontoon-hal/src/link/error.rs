@@ -100,6 +100,8 @@ pub enum LinkError {
         call: &'static str,
         /// The transport's own code.
         code: i32,
+        /// How many bytes this process may lock, where that may be why; `None` where there is no limit.
+        lockable: Option<u64>,
         /// What to do about it.
         remedy: &'static str,
     },
@@ -213,10 +215,16 @@ impl fmt::Display for LinkError {
                  its completions"
             ),
             Self::Slot { peer, why } => write!(f, "in the signal table of rank {peer}: {why}"),
-            Self::Register { link, bytes, call, code, remedy } => write!(
-                f,
-                "the {link} link cannot register {bytes} bytes: {call} failed (code {code}); {remedy}"
-            ),
+            Self::Register { link, bytes, call, code, lockable, remedy } => {
+                write!(
+                    f,
+                    "the {link} link cannot register {bytes} bytes: {call} failed (code {code})"
+                )?;
+                if let Some(most) = lockable {
+                    write!(f, "; RLIMIT_MEMLOCK is {most} bytes")?;
+                }
+                write!(f, "; {remedy}")
+            }
         }
     }
 }

@@ -157,10 +157,6 @@ impl Paging for Plain {
         }
         Ok(())
     }
-
-    fn poison(&self, _: Range<usize>) -> Result<(), PagingError> {
-        Ok(())
-    }
 }
 
 /// A window and the memory that it is in.
@@ -186,7 +182,7 @@ impl Client {
             if let Some(value) = self.plain.access(page, &access) {
                 return value;
             }
-            let fault = PageFault { page, write: false, poisoned: false };
+            let fault = PageFault { page, write: false };
             assert_eq!(pager.fault(fault), Served::Again);
         }
         panic!("page {page} does not come");
@@ -248,6 +244,13 @@ impl Pair {
         let at = self.layout.data() + byte / 8 * 8;
         let span = pontoon_signal::Span::of(block, at..at + 8).expect("within");
         span.word(0).expect("aligned").load(Relaxed).to_ne_bytes()[byte % 8]
+    }
+
+    /// The page at `byte` has changed.
+    pub(crate) fn publish(&self, byte: usize) {
+        let at = byte / PAGE * 8;
+        let span = pontoon_signal::Span::of(self.home.block(), at..at + 8).expect("within");
+        span.word(0).expect("aligned").fetch_add(1, Relaxed);
     }
 
     pub(crate) fn put_home(&self, byte: usize, bytes: &[u8]) {

@@ -25,6 +25,8 @@ pub(crate) struct Silent {
 
 struct State {
     silent: bool,
+    /// Whether only what adds is not answered.
+    adds_nothing: bool,
     /// How many posts are refused as one too many, from the next on.
     full: u32,
     /// How many posts it answers yet, if it is to be silent then.
@@ -38,8 +40,15 @@ impl Silent {
     pub(crate) fn over(inner: &Arc<dyn Link>) -> Arc<Self> {
         let (table, slot) = (SignalTable::in_process(TableShape::new(1, 1)), SlotId::new(0, 0));
         let done = table.publisher(slot).expect("free");
-        let late = VecDeque::new();
-        let state = State { silent: false, full: 0, answered: None, late, done, posted: 0 };
+        let state = State {
+            silent: false,
+            adds_nothing: false,
+            full: 0,
+            answered: None,
+            late: VecDeque::new(),
+            done,
+            posted: 0,
+        };
         let completions = table.slot(slot).expect("there");
         Arc::new(Self { inner: Arc::clone(inner), completions, state: Mutex::new(state) })
     }
@@ -70,6 +79,11 @@ impl Silent {
         self.state().posted
     }
 
+    /// Answers all but additions.
+    pub(crate) fn add_nothing(&self, nothing: bool) {
+        self.state().adds_nothing = nothing;
+    }
+
     /// Refuses the next posts as one too many.
     pub(crate) fn be_full(&self, posts: u32) {
         self.state().full = posts;
@@ -82,6 +96,15 @@ impl Silent {
     }
 
     fn post(&self, post: impl FnOnce(&dyn Link) + Send + 'static) -> Result<Seq, LinkError> {
+        self.post_unless(false, post)
+    }
+
+    /// Posts what is not performed if `silent`.
+    fn post_unless(
+        &self,
+        silent: bool,
+        post: impl FnOnce(&dyn Link) + Send + 'static,
+    ) -> Result<Seq, LinkError> {
         if let Some(ending) = self.completions.ending() {
             return Err(LinkError::ended(Rank(0), "silent", ending));
         }
@@ -97,7 +120,7 @@ impl Silent {
         }
         state.posted += 1;
         let number = Seq::new(state.posted);
-        if state.silent {
+        if silent || state.silent {
             state.late.push_back(Box::new(post));
         } else {
             post(&*self.inner);
@@ -111,17 +134,21 @@ impl Silent {
             return Err(LinkError::ended(Rank(0), "silent", ending));
         }
         if self.state().silent {
-            let waited = bound.deadline().expect("bounded");
-            std::thread::sleep(waited);
-            return Err(LinkError::TimedOut {
-                peer: Rank(0),
-                operation: Operation::Add,
-                waited: waited.into(),
-                done: self.completions.value(),
-                posted: self.completions.value() + 1,
-            });
+            return Err(self.late(bound));
         }
         Ok(())
+    }
+
+    fn late(&self, bound: Bound) -> LinkError {
+        let waited = bound.deadline().expect("bounded");
+        std::thread::sleep(waited);
+        LinkError::TimedOut {
+            peer: Rank(0),
+            operation: Operation::Add,
+            waited: waited.into(),
+            done: self.completions.value(),
+            posted: self.completions.value() + 1,
+        }
     }
 }
 
@@ -185,12 +212,16 @@ impl Link for Silent {
         reply: Option<(&Registered, usize)>,
     ) -> Result<Seq, LinkError> {
         let (to, reply) = (to.clone(), reply.map(|(into, at)| (into.clone(), at)));
-        self.post(move |link| {
+        let adds_nothing = self.state().adds_nothing;
+        self.post_unless(adds_nothing, move |link| {
             let reply = reply.as_ref().map(|(into, at)| (into, *at));
             let _ = link.post_add(&to, offset, n, reply).expect("added");
         })
     }
     fn add(&self, to: &Remote, offset: usize, n: u64, bound: Bound) -> Result<u64, LinkError> {
+        if self.state().adds_nothing {
+            return Err(self.late(bound));
+        }
         self.answers(bound)?;
         self.inner.add(to, offset, n, bound)
     }

@@ -24,7 +24,7 @@ use super::{
     life::Life,
     messages::{Data, ask, say},
 };
-use crate::SetupError;
+use crate::limit;
 
 /// The most bytes of an inline write.
 const INLINE: usize = 4096;
@@ -150,6 +150,7 @@ impl Link for UcxLink {
             bytes: block.bytes(),
             call,
             code,
+            lockable: None,
             remedy,
         };
         let home = &self.home;
@@ -157,11 +158,9 @@ impl Link for UcxLink {
             Some(at) => Stretch { region: home.own.region.clone(), at, bytes: block.bytes() },
             None => {
                 let mapped = self.context.map(Arc::new(Blocked(block.clone())));
-                let region = mapped.map_err(|error| match error {
-                    SetupError::Refused { call, status } => {
-                        refused(call, status.0.into(), "`ulimit -l` limits what can be locked")
-                    }
-                    _ => refused("ucp_mem_map", -5, "a region needs at least one byte"),
+                let region = mapped.map_err(|error| {
+                    let empty = refused("ucp_mem_map", -5, "a region needs at least one byte");
+                    limit::not_registered(NAME, block.bytes(), &error).unwrap_or(empty)
                 })?;
                 Stretch { region, at: 0, bytes: block.bytes() }
             }

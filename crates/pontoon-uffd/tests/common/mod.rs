@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use pontoon_hal::conformance::part;
 use pontoon_signal::shim::{AtomicU64, Ordering::Relaxed};
 use pontoon_uffd::{
     Fault, Feature, Features, Pager, Placed, ReserveError, Run, Served, Service, Window,
@@ -17,23 +18,20 @@ use pontoon_uffd::{
 const ALONE: &str = "PONTOON_TEST_ALONE";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A kernel that has all of it.
+const PART: &str = "userfaultfd";
+
 /// What the kernel has; `None`, and a line that says why, where it has no userfaultfd.
 pub(crate) fn features() -> Option<Features> {
     let features = Features::probe();
-    if !features.has(Feature::Missing) {
-        println!("skipped: {features}");
-        return None;
-    }
-    Some(features)
+    let has = features.has(Feature::Missing);
+    part::needed(PART, if has { Ok(features) } else { Err(features) })
 }
 
 /// Whether the kernel has `feature`, or a line that says that it has not.
 pub(crate) fn has(features: &Features, feature: Feature) -> bool {
     let has = features.has(feature);
-    if !has {
-        println!("skipped: lacks {feature}");
-    }
-    has
+    part::needed(PART, if has { Ok(()) } else { Err(feature) }).is_some()
 }
 
 pub(crate) fn window(features: &Features, pages: usize, service: Service) -> Arc<Window> {
