@@ -64,6 +64,8 @@ impl Inner {
         let mut clock = Clock::bound(bound);
         let place = extent.place(&mut clock).ok_or_else(|| late(extent, clock.waited()))?;
         let mut stage = self.stage(&mut clock).ok_or_else(|| late(extent, clock.waited()))?;
+        let unchanged = pane.unchanged(&mut clock);
+        let _unchanged = unchanged.ok_or_else(|| late(extent, clock.waited()))?;
         let mut report = AcquireReport::default();
         for chunk in self.chunks(pane, pages) {
             let (start, bytes) = (chunk.start, chunk.len() * 8);
@@ -184,7 +186,15 @@ impl Inner {
         for (index, Stale { page, slot, version }) in held.iter().enumerate() {
             let first = STAGE / 2 / 8 + index * PAGE_WORDS;
             let new = &stage.words[first..first + PAGE_WORDS];
-            let merged = merge(pane.paging.words(*page), new, self.twin(*slot));
+            let twin = self.twin(*slot);
+            let merged = if pane.is_guarded(*page) {
+                // Nobody has stored to it here: the next access finds the twin.
+                let merged = merge(twin, new, twin);
+                pane.paging.discard(*page..*page + 1)?;
+                merged
+            } else {
+                merge(pane.paging.words(*page), new, twin)
+            };
             self.table.set_version(*slot, *version);
             report.merged += 1;
             report.bytes += merged.bytes;
