@@ -3,102 +3,16 @@
 #![allow(clippy::undocumented_unsafe_blocks, clippy::multiple_unsafe_ops_per_block)]
 
 mod bare;
-
-use std::sync::Arc;
+mod trapped;
 
 use bare::{Code, Machine, has_zmm};
-use pontoon_hal::{
-    guard::{Change, Guard, Refusal, Storer, Unmade},
-    paging::Paging,
-};
+use pontoon_hal::paging::Paging;
 use pontoon_signal::{
     Span, Words,
     shim::{AtomicU64, Ordering::Relaxed},
 };
-use pontoon_uffd::{
-    AlternateStack, Attached, Fault, Features, Paged, Served, Service, Source, attach,
-    on_this_thread,
-};
 use proptest::prelude::*;
-
-const PAGES: usize = 4;
-const PAGE: usize = 4096;
-
-/// Home in plain memory, and how often it was written to.
-struct Home {
-    words: Words,
-    stores: AtomicU64,
-    changes: AtomicU64,
-    refused: AtomicU64,
-    paged: Arc<Paged>,
-}
-
-impl Home {
-    fn put(&self, at: usize, bytes: &[u8]) {
-        Span::of(self.words.block(), at..at + bytes.len()).expect("within").put(bytes);
-        self.paged.discard(at / PAGE..(at + bytes.len()).div_ceil(PAGE)).expect("dropped");
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![0; PAGES * PAGE];
-        Span::of(self.words.block(), 0..bytes.len()).expect("within").get(&mut bytes);
-        bytes
-    }
-}
-
-impl Storer for Home {
-    fn store(&self, at: usize, bytes: &[u8]) -> Result<(), Unmade> {
-        self.stores.fetch_add(1, Relaxed);
-        self.put(at, bytes);
-        Ok(())
-    }
-
-    fn change(&self, at: usize, bytes: usize, change: Change) -> Result<u64, Unmade> {
-        self.changes.fetch_add(1, Relaxed);
-        let mut old = [0; 8];
-        Span::of(self.words.block(), at..at + bytes).expect("within").get(&mut old[..bytes]);
-        let old = u64::from_le_bytes(old);
-        if let Some(new) = change.of(old, bytes) {
-            self.put(at, &new.to_le_bytes()[..bytes]);
-        }
-        Ok(old)
-    }
-
-    fn refused(&self, _: &Refusal) {
-        self.refused.fetch_add(1, Relaxed);
-    }
-}
-
-struct Trapped {
-    home: Arc<Home>,
-    _guard: Box<dyn Guard>,
-    _attached: Attached,
-    _stack: AlternateStack,
-}
-
-/// A window all of which is guarded; `None`, and says so, on a kernel that cannot.
-fn trapped() -> Option<Trapped> {
-    let paged = match Paged::reserve(&Features::probe(), PAGES * PAGE, Service::InThread) {
-        Ok(paged) => paged,
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            return None;
-        }
-    };
-    let words = Words::zeroed(PAGES * PAGE / 8).expect("memory");
-    let (stores, changes, refused) = Default::default();
-    let home = Arc::new(Home { words, stores, changes, refused, paged: Arc::clone(&paged) });
-    let (window, from) = (Arc::clone(paged.window()), Arc::clone(&home));
-    let pager = move |fault: Fault| {
-        let bytes = fault.page * PAGE..(fault.page + 1) * PAGE;
-        let source = Source::of(from.words.block(), bytes).expect("within");
-        window.copy_in(fault.page, source, true).map_or(Served::NotMine, |_| Served::Again)
-    };
-    let attached = attach(paged.window(), Arc::new(pager)).expect("attached");
-    let guard = paged.guard(0..PAGES, Arc::clone(&home) as _).expect("guarded");
-    let stack = on_this_thread().expect("a stack");
-    Some(Trapped { home, _guard: guard, _attached: attached, _stack: stack })
-}
+use trapped::{PAGE, PAGES, Trapped, trapped};
 
 /// What an instruction does with its operands.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -378,7 +292,7 @@ fn a_trapped_store_leaves_what_the_processor_leaves() {
         ran.fetch_add(1, Relaxed);
     });
     assert!(ran.load(Relaxed) > 2000, "{ran:?} of 3000 had an encoding");
-    assert_eq!(trapped.home.refused.load(Relaxed), 0);
+    assert_eq!(*trapped.home.refusals.lock().unwrap(), []);
 }
 
 /// A bit that a register names may lie before the value or behind it.
@@ -448,7 +362,7 @@ fn wide_vectors_are_stored_whole() {
             compare(&trapped, &Code::new(&bytes), &machine, at, &memory);
         }
     }
-    assert_eq!(trapped.home.refused.load(Relaxed), 0);
+    assert_eq!(*trapped.home.refusals.lock().unwrap(), []);
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! Single instructions, made with registers as they are given.
+#![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks, clippy::multiple_unsafe_ops_per_block)]
 
 use core::arch::global_asm;
