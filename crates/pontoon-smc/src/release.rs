@@ -106,8 +106,11 @@ impl Inner {
             let unannounced = self.marks.unannounced.is_set(slot);
             released.pages += 1;
             sending.pages.push(Leaf { page, slot, changed: unannounced });
-            let live = pane.paging.words(page);
-            sent = self.send(extent, &place, page, slot, live, &mut sending, &mut clock);
+            // Of what is written through all is home, and it may not be in its place.
+            if !pane.is_guarded(page) {
+                let live = pane.paging.words(page);
+                sent = self.send(extent, &place, page, slot, live, &mut sending, &mut clock);
+            }
             if sent.is_ok() && sending.used + PAGE_WORDS > STAGE / 8 {
                 sent = self.settle(extent, &place, &mut sending, &mut clock, &mut released);
             }

@@ -15,10 +15,7 @@ use pontoon_hal::{
     link::LinkError,
     paging::PAGE,
 };
-use pontoon_signal::{
-    Words,
-    shim::{AtomicU64, Ordering::Relaxed},
-};
+use pontoon_signal::{Words, shim::Ordering::Relaxed};
 
 use crate::{
     Arrival, SmcError,
@@ -42,8 +39,6 @@ pub(crate) struct Stores {
     pub(crate) pane: Arc<Pane>,
     pub(crate) pages: Range<usize>,
     arrival: Arrival,
-    /// 1 once stores may be made: what was stored before is home.
-    pub(crate) ready: AtomicU64,
     /// A bit for each page that home has other bytes of than its version says.
     pub(crate) unsaid: Words,
     failure: Mutex<Option<SmcError>>,
@@ -86,8 +81,8 @@ impl Stores {
                 remedy: "there is no memory for a bit a page",
             }
         })?;
-        let (ready, failure, refusals) = Default::default();
-        Ok(Self { pool, pane, pages, arrival, ready, unsaid, failure, refusals })
+        let (failure, refusals) = Default::default();
+        Ok(Self { pool, pane, pages, arrival, unsaid, failure, refusals })
     }
 
     /// The first failure since it was asked last.
@@ -97,16 +92,6 @@ impl Stores {
 
     pub(crate) fn refusals(&self) -> Vec<Refusal> {
         crate::extent::locked(&self.refusals).to_vec()
-    }
-
-    /// Has stores wait until what was stored before them is home.
-    fn wait_ready(&self, clock: &mut Clock) -> bool {
-        while self.ready.load(Relaxed) == 0 {
-            if !clock.pause() {
-                return false;
-            }
-        }
-        true
     }
 
     /// The extent of a page, if it is to be had: else it is known to be gone.
@@ -183,13 +168,16 @@ impl Stores {
         mine: &mut Pages,
         clock: &mut Clock,
     ) -> Result<(), SmcError> {
-        if !self.wait_ready(clock) {
-            return Err(late(extent, clock.waited()));
-        }
         let table = &self.pool.table;
         // In the order of their numbers, as all do.
         for page in pages {
             let id = self.pane.id(page);
+            // Not before what was stored there is home.
+            while !self.pane.is_guarded(page) {
+                if !clock.pause() {
+                    return Err(late(extent, clock.waited()));
+                }
+            }
             loop {
                 match table.claim(id) {
                     Claim::Mine(slot) => {

@@ -26,6 +26,17 @@ pub enum Arrival {
 ///
 /// Each store that a thread makes there, by whatever code, is one write at home, and each atomic or other change of a
 /// value one change at home, at once against those of other ranks. Nothing there has to be released.
+///
+/// ```
+/// # use pontoon_smc::{Arrival, SmcError, Window};
+/// # fn old_code(to: core::ptr::NonNull<u8>) {}
+/// # fn run(window: &Window, bound: pontoon_signal::Bound) -> Result<(), SmcError> {
+/// let through = window.write_through(0..4096, Arrival::AtHome, bound)?;
+/// old_code(window.base()); // it stores there, and others see that when they acquire
+/// through.check()?; // all of it was made
+/// # Ok(())
+/// # }
+/// ```
 #[must_use]
 pub struct Through {
     window: Window,
@@ -88,7 +99,6 @@ impl Window {
         self.release(whole, clock.left())?;
         pane.set_guarded(pages)?;
         drop(alone);
-        stores.ready.store(1, Relaxed);
         Ok(Through { window: self.clone(), stores, _guard: guard, _mailbox: mailbox })
     }
 }

@@ -7,10 +7,7 @@ use pontoon_hal::{
     guard::{Guard, Storer},
     paging::{self, PAGE, PageFault, Paging, PagingError, Written},
 };
-use pontoon_signal::{
-    Block, SystemError,
-    shim::{AtomicU64, Ordering::Relaxed},
-};
+use pontoon_signal::{Block, shim::AtomicU64};
 
 use crate::{
     Attached, Fault, Feature, Features, PageError, Pager, ReserveError, Run, ServeError, Served,
@@ -198,7 +195,7 @@ impl Paging for Paged {
             return Err(EMPTY);
         }
         if self.guarded.get().is_none() {
-            let refused = |error: SystemError| PagingError {
+            let refused = |error: pontoon_signal::SystemError| PagingError {
                 call: error.call,
                 code: error.code,
                 remedy: "there is no memory for a bit a page",
@@ -206,15 +203,16 @@ impl Paging for Paged {
             // Another that was quicker has none of its bits set yet, or all.
             let _ = self.guarded.set(Bits::new(self.window.pages()).map_err(refused)?);
         }
-        if let Some(guarded) = self.guarded.get() {
-            guarded.set(pages.clone(), Relaxed);
-        }
         let bytes = pages.start * self.window.page_bytes()..pages.end * self.window.page_bytes();
         self.window.reserved().read_only(bytes).map_err(|errno| PagingError {
             call: "mprotect",
             code: errno.raw_os_error(),
             remedy: "raise vm.max_map_count: a guarded range splits the window's mapping",
         })?;
+        // After: until then a page that is taken may be stored to.
+        if let Some(guarded) = self.guarded.get() {
+            guarded.set(pages.clone(), pontoon_signal::shim::Ordering::Relaxed);
+        }
         crate::trap::guard(&self.window, pages, storer).map_err(|error| PagingError {
             call: "sigaction",
             code: match error {

@@ -96,6 +96,11 @@ pub(crate) fn rep_stos(to: *mut u8, value: u8, bytes: usize) {
     unsafe { asm!("rep stosb", inout("rdi") to => _, in("al") value, inout("rcx") bytes => _) }
 }
 
+/// Bytes of a window that nobody stores to meanwhile.
+pub(crate) fn bytes<'w>(first: core::ptr::NonNull<u8>, bytes: usize) -> &'w [u8] {
+    unsafe { core::slice::from_raw_parts(first.as_ptr(), bytes) }
+}
+
 /// As the C library copies.
 #[inline(never)]
 pub(crate) fn copy(to: *mut u8, from: &[u8]) {

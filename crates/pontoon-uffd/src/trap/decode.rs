@@ -360,3 +360,40 @@ impl Part {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Effect, decode};
+    use crate::trap::registers::Machine;
+    use proptest::prelude::*;
+
+    /// Registers that are all alike.
+    struct Alike(u64);
+
+    impl Machine for Alike {
+        fn general(&self, _: usize) -> u64 {
+            self.0
+        }
+
+        fn vector(&self, _: usize, _: usize) -> Option<[u8; 64]> {
+            Some([self.0 as u8; 64])
+        }
+
+        fn flags(&self) -> u64 {
+            self.0
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn no_bytes_are_too_strange(code in proptest::collection::vec(any::<u8>(), 0..16), value: u64) {
+            if let Some(instruction) = decode(&code, value)
+                && let Ok(effect) = Effect::of(&instruction, &Alike(value))
+            {
+                let (_, length) = effect.place();
+                prop_assert!((1..=64).contains(&length));
+            }
+        }
+    }
+}
