@@ -168,8 +168,10 @@ fn a_range_that_nobody_guards_any_more_cannot_be_stored_to() {
 fn a_trapped_store_leaves_errno_alone() {
     passed(alone("a_trapped_store_leaves_errno_alone", || {
         let Some(trapped) = trapped() else { return };
+        // SAFETY: it gives where this thread's is.
+        let errno = unsafe { libc::__errno_location() };
         // SAFETY: this thread's own.
-        unsafe { libc::__errno_location().write(77) };
+        unsafe { errno.write(77) };
         run(MOVE, trapped.home.paged.base().as_ptr().addr() + 8);
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(77));
     }));
