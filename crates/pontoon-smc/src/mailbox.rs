@@ -17,7 +17,12 @@ use pontoon_signal::{
     shim::{AtomicU64, Ordering::Relaxed},
 };
 
-use crate::{SmcError, clock::Clock, extent::locked, stores::Stores};
+use crate::{
+    SmcError,
+    clock::Clock,
+    extent::locked,
+    stores::{Stores, Undone},
+};
 
 /// Stores that are asked for at the same time: others wait for a place.
 const PLACES: usize = 4;
@@ -46,7 +51,7 @@ struct Letter {
     at: usize,
     what: What,
     bytes: Vec<u8>,
-    made: Result<u64, Unmade>,
+    made: Result<u64, Undone>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -116,8 +121,8 @@ impl Post {
         let (at, what, bytes) = (letter.at, letter.what, core::mem::take(&mut letter.bytes));
         drop(letter);
         let made = match what {
-            What::Store => self.stores.store(at, &bytes).map(|()| 0),
-            What::Change { bytes, change } => self.stores.change(at, bytes, change),
+            What::Store => self.stores.make(at, &bytes).map(|()| 0),
+            What::Change { bytes, change } => self.stores.alter(at, bytes, change),
         };
         let mut letter = locked(place);
         letter.bytes = bytes;
@@ -126,7 +131,7 @@ impl Post {
     }
 
     /// Asks for a store and waits for it. It runs in a signal handler.
-    fn ask(&self, at: usize, what: What, bytes: &[u8]) -> Result<u64, Unmade> {
+    fn ask(&self, at: usize, what: What, bytes: &[u8]) -> Result<u64, Undone> {
         // The thread begins no later than its store before this one is over.
         let deadline = self.stores.pool.settings.deadline;
         let mut clock = Clock::of(deadline.saturating_mul(PLACES as u32).saturating_add(MORE));
@@ -158,7 +163,7 @@ impl Post {
             match letter.state {
                 State::Made => {
                     letter.state = State::Free;
-                    return letter.made;
+                    return core::mem::replace(&mut letter.made, Ok(0));
                 }
                 State::Asked if is_over => letter.state = State::Free,
                 State::Working if is_over => letter.state = State::Left,
@@ -183,11 +188,16 @@ fn tried(place: &Mutex<Letter>) -> Option<MutexGuard<'_, Letter>> {
 
 impl Storer for Mailbox {
     fn store(&self, at: usize, bytes: &[u8]) -> Result<(), Unmade> {
-        self.post.ask(at, What::Store, bytes).map(|_| ())
+        self.post
+            .ask(at, What::Store, bytes)
+            .map(|_| ())
+            .map_err(|undone| self.post.stores.told(undone))
     }
 
     fn change(&self, at: usize, bytes: usize, change: Change) -> Result<u64, Unmade> {
-        self.post.ask(at, What::Change { bytes, change }, &[])
+        self.post
+            .ask(at, What::Change { bytes, change }, &[])
+            .map_err(|undone| self.post.stores.told(undone))
     }
 
     fn refused(&self, refusal: &Refusal) {

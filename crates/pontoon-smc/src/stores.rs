@@ -45,6 +45,14 @@ pub(crate) struct Stores {
     refusals: Mutex<ArrayVec<Refusal, REFUSALS>>,
 }
 
+/// Why a store was not made, before anybody is told.
+pub(crate) enum Undone {
+    /// Its home did not answer.
+    Lost { reads: u64, error: SmcError },
+    /// It cannot be made, for this reason.
+    Refused(&'static str),
+}
+
 /// A page that nobody else fetches, compares or stores to.
 struct Mine {
     id: PageId,
@@ -95,17 +103,21 @@ impl Stores {
     }
 
     /// The extent of a page, if it is to be had: else it is known to be gone.
-    fn extent(&self, page: usize) -> Result<&Held, Unmade> {
-        let extent = self.pane.extent(page).ok_or(Unmade::Refused(NOWHERE))?;
+    fn extent(&self, page: usize) -> Result<&Held, Undone> {
+        let extent = self.pane.extent(page).ok_or(Undone::Refused(NOWHERE))?;
         if extent.is_unavailable() && !extent.fall_back() {
             let (home, bytes) = (extent.rank(), extent.bytes());
-            return Err(self.lost(extent, SmcError::Unavailable { home, bytes, poisoned: 0 }));
+            return Err(lost(extent, SmcError::Unavailable { home, bytes, poisoned: 0 }));
         }
         Ok(extent)
     }
 
-    /// Remembers a store that went nowhere, or may come yet.
-    fn lost(&self, extent: &Held, error: SmcError) -> Unmade {
+    /// Remembers a store that went nowhere, or may come yet: once, by the thread that goes on without it.
+    pub(crate) fn told(&self, undone: Undone) -> Unmade {
+        let (reads, error) = match undone {
+            Undone::Lost { reads, error } => (reads, error),
+            Undone::Refused(why) => return Unmade::Refused(why),
+        };
         add(&self.pane.counts.lost, 1);
         let failure = match self.failure.try_lock() {
             Ok(failure) => Some(failure),
@@ -115,15 +127,13 @@ impl Stores {
         if let Some(mut failure) = failure {
             let _ = failure.get_or_insert(error);
         }
-        Unmade::Lost { reads: extent.pattern }
+        Unmade::Lost { reads }
     }
 
     /// A store that nobody made in time.
-    pub(crate) fn not_made(&self, at: usize, waited: Duration) -> Unmade {
-        match self.pane.extent(at / PAGE) {
-            Some(extent) => self.lost(extent, late(extent, waited)),
-            None => Unmade::Refused(NOWHERE),
-        }
+    pub(crate) fn not_made(&self, at: usize, waited: Duration) -> Undone {
+        let lost = |extent| lost(extent, late(extent, waited));
+        self.pane.extent(at / PAGE).map_or(Undone::Refused(NOWHERE), lost)
     }
 
     /// A store failed: its home may be unavailable from now on. Whether there is another to try.
@@ -140,7 +150,7 @@ impl Stores {
         &self,
         pages: Range<usize>,
         mut work: impl FnMut(&Held, &Place, &Pages, &mut Clock) -> Result<T, SmcError>,
-    ) -> Result<T, Unmade> {
+    ) -> Result<T, Undone> {
         loop {
             let extent = self.extent(pages.start)?;
             let mut clock = Clock::of(self.pool.settings.deadline);
@@ -156,7 +166,7 @@ impl Stores {
             match done {
                 Ok(done) => return Ok(done),
                 Err(error) if self.falls_back(extent, &error) => {}
-                Err(error) => return Err(self.lost(extent, error)),
+                Err(error) => return Err(lost(extent, error)),
             }
         }
     }
@@ -223,7 +233,7 @@ impl Stores {
     }
 
     /// Writes bytes that are all of one extent.
-    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Unmade> {
+    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Undone> {
         let pages = at / PAGE..(at + bytes.len()).div_ceil(PAGE);
         self.with(pages.clone(), |extent, place, mine, clock| {
             let to = place.at_home(extent, at / PAGE) * PAGE + at % PAGE;
@@ -313,7 +323,7 @@ impl Stores {
     }
 
     /// Changes a value within an aligned word.
-    fn change_word(&self, at: usize, bytes: usize, change: Change) -> Result<u64, Unmade> {
+    fn change_word(&self, at: usize, bytes: usize, change: Change) -> Result<u64, Undone> {
         let (page, word, shift) = (at / PAGE, at / 8 * 8, at % 8 * 8);
         let field = mask(bytes) << shift;
         self.with(page..page + 1, |extent, place, mine, clock| {
@@ -376,13 +386,14 @@ impl Stores {
     }
 }
 
-impl Storer for Stores {
-    fn store(&self, at: usize, bytes: &[u8]) -> Result<(), Unmade> {
+impl Stores {
+    /// Makes a store.
+    pub(crate) fn make(&self, at: usize, bytes: &[u8]) -> Result<(), Undone> {
         add(&self.pane.counts.trapped, 1);
         let (mut done, mut made) = (0, Ok(()));
         while done < bytes.len() {
             let page = (at + done) / PAGE;
-            let extent = self.pane.extent(page).ok_or(Unmade::Refused(NOWHERE))?;
+            let extent = self.pane.extent(page).ok_or(Undone::Refused(NOWHERE))?;
             let end = bytes.len().min(extent.bytes().end - at);
             // What has another home goes there, whatever became of the rest.
             made = made.and(self.write(at + done, &bytes[done..end]));
@@ -391,24 +402,40 @@ impl Storer for Stores {
         made
     }
 
-    fn change(&self, at: usize, bytes: usize, change: Change) -> Result<u64, Unmade> {
+    /// Makes a change.
+    pub(crate) fn alter(&self, at: usize, bytes: usize, change: Change) -> Result<u64, Undone> {
         add(&self.pane.counts.trapped, 1);
         if at % 8 + bytes > 8 {
-            return Err(Unmade::Refused(
+            return Err(Undone::Refused(
                 "it changes a value that is not within an aligned word of 8 bytes, which is what a link can change",
             ));
         }
         let mut clock = Clock::of(self.pool.settings.deadline);
         let extent = self.extent(at / PAGE)?;
         let Some(place) = extent.place(&mut clock) else {
-            return Err(self.lost(extent, late(extent, clock.waited())));
+            return Err(lost(extent, late(extent, clock.waited())));
         };
         if bytes < 8 && !place.home.changes_beside_writes() {
-            return Err(Unmade::Refused(
+            return Err(Undone::Refused(
                 "it changes less than 8 bytes, and the link's changes of a word are not safe from writes beside them",
             ));
         }
         self.change_word(at, bytes, change)
+    }
+}
+
+/// A store to an extent whose home did not answer.
+fn lost(extent: &Held, error: SmcError) -> Undone {
+    Undone::Lost { reads: extent.pattern, error }
+}
+
+impl Storer for Stores {
+    fn store(&self, at: usize, bytes: &[u8]) -> Result<(), Unmade> {
+        self.make(at, bytes).map_err(|undone| self.told(undone))
+    }
+
+    fn change(&self, at: usize, bytes: usize, change: Change) -> Result<u64, Unmade> {
+        self.alter(at, bytes, change).map_err(|undone| self.told(undone))
     }
 
     fn refused(&self, refusal: &Refusal) {

@@ -453,8 +453,8 @@ fn a_store_to_a_dead_home_is_lost_in_time_and_told_of() {
         let silent = Silent::over(&pair.link);
         let link: Arc<dyn Link> = Arc::clone(&silent) as _;
         let mut settings = settings();
-        settings.deadline = Duration::from_millis(100);
-        settings.threshold = 3;
+        settings.deadline = Duration::from_millis(500);
+        settings.threshold = 2;
         let real = real(&pair, &link, settings, service, Arrival::AtHome);
         let Some(real) = real else { return };
         let base = real.window.base().as_ptr();
