@@ -5,7 +5,7 @@
 //!
 //! Read in this order: [`Device`], [`Queue`], [`Command`], [`Memory`], [`Fault`],
 //! [`Capabilities`]; for what lies between ranks, [`link::Link`]; and for memory that is elsewhere,
-//! [`paging::Paging`].
+//! [`paging::Paging`], with [`guard::Storer`] for stores that are made elsewhere.
 #![deny(unsafe_code)]
 
 mod capability;
@@ -13,6 +13,7 @@ mod command;
 pub mod conformance;
 mod device;
 mod fault;
+pub mod guard;
 pub mod link;
 mod memory;
 pub mod paging;

@@ -4,8 +4,11 @@
 //! business of a [`Pager`].
 
 use core::{error, fmt, ops::Range, ptr::NonNull};
+use std::sync::Arc;
 
 use pontoon_signal::{Block, shim::AtomicU64};
+
+use crate::guard::{Guard, Storer};
 
 /// The bytes of a page.
 pub const PAGE: usize = 4096;
@@ -60,7 +63,9 @@ pub struct Written {
 ///   `written`, whichever thread makes it. One that comes while `written` looks is told of by this look or the next.
 /// - P4: no store is lost by [`take`](Self::take): each is in what it shows, or faults and asks the pager.
 /// - P5: none of the calls allocates, waits for other threads or touches a page not in place: a pager may
-///   make them.
+///   make them. [`guard`](Self::guard) is no such call.
+/// - P6: of a guarded page loads are as of any, and each store is the [`Storer`]'s, or raises SIGSEGV: none
+///   changes the page. What is in it is what it was placed with.
 pub trait Paging: Send + Sync + fmt::Debug {
     /// How many pages it has.
     fn pages(&self) -> usize;
@@ -121,7 +126,30 @@ pub trait Paging: Send + Sync + fmt::Debug {
     ///
     /// What the kernel says.
     fn discard(&self, pages: Range<usize>) -> Result<(), PagingError>;
+
+    /// P6: guards `pages` for good, and has `storer` make each store to them as long as what it gives is kept.
+    /// What was stored before stays, and may be told of once more.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says, or that stores cannot be guarded here: then `pages` are as they were, or raise SIGSEGV
+    /// at each store until they are guarded by another call.
+    fn guard(
+        &self,
+        pages: Range<usize>,
+        storer: Arc<dyn Storer>,
+    ) -> Result<Box<dyn Guard>, PagingError> {
+        let _ = (pages, storer);
+        Err(NO_GUARD)
+    }
 }
+
+/// Of a paging that notices no stores.
+const NO_GUARD: PagingError = PagingError {
+    call: "guard",
+    code: 38,
+    remedy: "this paging cannot tell of single stores: use cells",
+};
 
 /// A call of the kernel that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

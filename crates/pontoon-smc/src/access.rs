@@ -2,7 +2,7 @@
 
 use core::{ops::Range, ptr::NonNull};
 
-use pontoon_hal::paging::{PAGE, PAGE_WORDS};
+use pontoon_hal::paging::{PAGE, PAGE_WORDS, PagingError};
 use pontoon_signal::{
     Bound,
     shim::{AtomicU64, Ordering::Relaxed},
@@ -11,6 +11,7 @@ use pontoon_signal::{
 use crate::{
     SmcError, Window,
     clock::Clock,
+    pane::Pane,
     pool::Inner,
     release::late,
     table::{SlotIndex, State},
@@ -84,7 +85,8 @@ impl Window {
 
     /// Has the pages of `bytes` here for as long as `work` takes, which is given the address of the first of those
     /// bytes: for system calls, that fail on pages that are not here. No other call of the window touches them
-    /// meanwhile; plain loads and stores do.
+    /// meanwhile; plain loads and stores do. What is [written through](Self::write_through) can be loaded only: a store to
+    /// it waits for this to end, and is lost if it is of this very thread.
     ///
     /// # Errors
     ///
@@ -127,6 +129,10 @@ impl Window {
             let found = inner.table.find(id);
             if let Some(slot) = found {
                 if inner.table.turn(slot, id, State::Resident, State::Busy) {
+                    if let Err(error) = inner.put_back(pane, page, slot) {
+                        inner.table.set(slot, State::Resident);
+                        return Err(error.into());
+                    }
                     return Ok(slot);
                 }
                 if inner.table.state(slot) == State::Poisoned {
@@ -140,6 +146,17 @@ impl Window {
                 let extent = self.extent_of(page * PAGE..(page + 1) * PAGE)?;
                 return Err(late(extent, clock.waited()));
             }
+        }
+    }
+}
+
+impl Inner {
+    /// Puts a page of which the caller has hold back in its place, where stores that were written through have left it in
+    /// its slot alone.
+    fn put_back(&self, pane: &Pane, page: usize, slot: SlotIndex) -> Result<(), PagingError> {
+        match self.twins(slot, 1) {
+            Some(from) if pane.is_guarded(page) => pane.paging.place(page, &from, &mut |_| ()),
+            _ => Ok(()),
         }
     }
 }

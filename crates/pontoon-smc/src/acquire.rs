@@ -64,6 +64,8 @@ impl Inner {
         let mut clock = Clock::bound(bound);
         let place = extent.place(&mut clock).ok_or_else(|| late(extent, clock.waited()))?;
         let mut stage = self.stage(&mut clock).ok_or_else(|| late(extent, clock.waited()))?;
+        let unchanged = pane.unchanged(&mut clock);
+        let _unchanged = unchanged.ok_or_else(|| late(extent, clock.waited()))?;
         let mut report = AcquireReport::default();
         for chunk in self.chunks(pane, pages) {
             let (start, bytes) = (chunk.start, chunk.len() * 8);
@@ -186,6 +188,7 @@ impl Inner {
             let first = STAGE / 2 / 8 + index * PAGE_WORDS;
             let new = &stage.words[first..first + PAGE_WORDS];
             let twin = self.twin(*slot);
+            let is_guarded = pane.is_guarded(*page);
             let is_other = self.table.version(*slot).generation != version.generation;
             for mut bytes in self.owed.of(*slot) {
                 if is_other {
@@ -196,7 +199,12 @@ impl Inner {
                 copy_bytes(twin, bytes.clone(), new, bytes.start);
             }
             let last = if is_other { Last::Here } else { Last::Home };
-            let merged = merge(pane.paging.words(*page), new, twin, last);
+            // To a guarded one nobody has stored here: the next access finds the twin.
+            let live = if is_guarded { twin } else { pane.paging.words(*page) };
+            let merged = merge(live, new, twin, last);
+            if is_guarded {
+                pane.paging.discard(*page..*page + 1)?;
+            }
             self.table.set_version(*slot, *version);
             report.merged += 1;
             report.bytes += merged.bytes;

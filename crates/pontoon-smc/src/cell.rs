@@ -181,10 +181,19 @@ impl<'w> Cell<'w> {
     fn put_here(&self, value: u64, clock: &mut Clock) {
         let (inner, pane) = (self.window.inner(), self.window.pane());
         let page = self.offset / PAGE;
+        let Some(_unchanged) = pane.unchanged(clock) else { return };
         let (id, word) = (pane.id(page), self.offset / 8 % PAGE_WORDS);
         while let Some(slot) = inner.table.find(id) {
             if inner.table.turn(slot, id, State::Resident, State::Busy) {
-                let (live, twin) = (&pane.paging.words(page)[word], &inner.twin(slot)[word]);
+                let twin = &inner.twin(slot)[word];
+                if pane.is_guarded(page) {
+                    // The next access finds the twin.
+                    twin.store(value, Relaxed);
+                    let _ = pane.paging.discard(page..page + 1);
+                    inner.table.set(slot, State::Resident);
+                    return;
+                }
+                let live = &pane.paging.words(page)[word];
                 let new = AtomicU64::new(value);
                 merge(
                     core::slice::from_ref(live),

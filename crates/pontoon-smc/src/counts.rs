@@ -49,6 +49,12 @@ counts! {
     poisoned,
     /// Stores that were made to the pattern, in bytes; they went nowhere.
     stray,
+    /// Raw stores to ranges that are written through.
+    trapped,
+    /// Writes and changes at home that they took.
+    through,
+    /// Those that went nowhere, or may come yet, for their home did not answer.
+    lost,
 }
 
 /// Adds to a counter.

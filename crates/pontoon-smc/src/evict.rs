@@ -54,7 +54,13 @@ impl Inner {
         // A look first: taking it away and putting it back costs more.
         let is_clean = |live: &[_]| are_same(live, self.twin(slot));
         let paging = &pane.paging;
-        let gone = !self.owed.is_any(slot) && is_clean(paging.words(id.page())) && {
+        let owes = self.owed.is_any(slot);
+        if !owes && pane.is_guarded(id.page()) {
+            // All that was stored to it is home.
+            let gone = paging.discard(id.page()..id.page() + 1).is_ok();
+            return self.left(pane, id, slot, gone);
+        }
+        let gone = !owes && is_clean(paging.words(id.page())) && {
             self.on_its_way(slot);
             matches!(paging.take(id.page(), &mut |last| is_clean(last)), Ok(true))
         };

@@ -64,6 +64,8 @@ pub struct Home {
     pool: Registered,
     done: Slot,
     in_handler: bool,
+    inline_bytes: usize,
+    system_atomics: bool,
 }
 
 impl Home {
@@ -74,8 +76,19 @@ impl Home {
     ) -> Result<Option<Self>, LinkError> {
         let Some(layout) = Layout::of_region(region.bytes()) else { return Ok(None) };
         let done = link.completions(region.peer())?;
-        let in_handler = link.capabilities(region.peer())?.mapped;
-        Ok(Some(Self { link, region, layout, pool, done, in_handler }))
+        let capabilities = link.capabilities(region.peer())?;
+        let (in_handler, inline_bytes) = (capabilities.mapped, capabilities.inline_bytes);
+        let system_atomics = capabilities.system_atomics;
+        Ok(Some(Self {
+            link,
+            region,
+            layout,
+            pool,
+            done,
+            in_handler,
+            inline_bytes,
+            system_atomics,
+        }))
     }
 
     /// Whose memory it is.
@@ -91,6 +104,16 @@ impl Home {
     /// Whether it can be reached where an access faults: over mapped memory, where nothing is waited for.
     pub(crate) fn in_handler(&self) -> bool {
         self.in_handler
+    }
+
+    /// The most bytes that [`write_inline`](Self::write_inline) takes.
+    pub(crate) fn inline_bytes(&self) -> usize {
+        self.inline_bytes
+    }
+
+    /// Whether a change of a word loses no write to other bytes of it: where both are the processors'.
+    pub(crate) fn changes_beside_writes(&self) -> bool {
+        self.in_handler && self.system_atomics
     }
 
     /// Reads from `offset` on into those bytes of the pool.

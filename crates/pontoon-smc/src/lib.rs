@@ -6,6 +6,9 @@
 //!
 //! No access waits for longer than a deadline: where a home does not answer it reads a pattern that is never sent
 //! back, and [`check`](Window::check) says so.
+//!
+//! Where each store has to be at home at once there is a [`Cell`] for code that knows of it, and
+//! [`write_through`](Window::write_through) for code that does not.
 #![forbid(unsafe_code)]
 
 #[doc(hidden)]
@@ -40,6 +43,8 @@ mod home;
 #[cfg(not(pontoon_loom))]
 mod keeper;
 #[cfg(not(pontoon_loom))]
+mod mailbox;
+#[cfg(not(pontoon_loom))]
 mod owed;
 #[cfg(not(pontoon_loom))]
 mod pane;
@@ -50,7 +55,11 @@ mod release;
 #[cfg(not(pontoon_loom))]
 mod settings;
 #[cfg(not(pontoon_loom))]
+mod stores;
+#[cfg(not(pontoon_loom))]
 mod stream;
+#[cfg(not(pontoon_loom))]
+mod through;
 #[cfg(not(pontoon_loom))]
 mod window;
 
@@ -66,5 +75,6 @@ pub use {
     pool::Pool,
     release::Released,
     settings::Settings,
+    through::{Arrival, Through},
     window::Window,
 };

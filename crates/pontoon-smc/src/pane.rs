@@ -1,15 +1,17 @@
 //! A window as the pool sees it: its pages, and the extents they are of.
 
 use core::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult,
+};
 
-use pontoon_hal::paging::{PAGE, Paging};
-
-use pontoon_signal::shim::Ordering::Relaxed;
+use pontoon_hal::paging::{PAGE, Paging, PagingError};
+use pontoon_signal::{Words, shim::Ordering::Relaxed};
 
 use crate::{
     Extent, OpenError,
     bits::Bits,
+    clock::Clock,
     counts::{Counts, add},
     extent::Held,
     stream::Streams,
@@ -32,6 +34,10 @@ pub(crate) struct Pane {
     pub(crate) streams: Streams,
     /// Held while the kernel is asked which pages were stored to, until they are marked: who asks next finds the marks.
     pub(crate) finding: Mutex<()>,
+    /// A bit for each page whose stores are written through: no plain store changes it, and none of ours may.
+    guarded: OnceLock<Words>,
+    /// Held for writing while pages become guarded, and for reading by those who store to pages that are not.
+    changing: RwLock<()>,
 }
 
 impl Pane {
@@ -57,9 +63,21 @@ impl Pane {
             }
         }
         held.iter().for_each(Held::make_ready);
-        let (counts, streams, finding) = Default::default();
+        let (counts, streams, finding, changing) = Default::default();
+        let (extents, guarded) = (held.into(), OnceLock::new());
         let [lost, strays] = [Bits::new(pages)?, Bits::new(pages)?];
-        Ok(Self { window, paging, extents: held.into(), counts, lost, strays, streams, finding })
+        Ok(Self {
+            window,
+            paging,
+            extents,
+            counts,
+            lost,
+            strays,
+            streams,
+            finding,
+            guarded,
+            changing,
+        })
     }
 
     /// The extent of a page.
@@ -109,7 +127,50 @@ impl Pane {
         gone
     }
 
+    /// Whether stores to a page are written through.
+    pub(crate) fn is_guarded(&self, page: usize) -> bool {
+        let guarded = self.guarded.get();
+        guarded.is_some_and(|bits| bits[page / 64].load(Relaxed) & 1 << (page % 64) != 0)
+    }
+
+    pub(crate) fn set_guarded(&self, pages: Range<usize>) -> Result<(), PagingError> {
+        if self.guarded.get().is_none() {
+            let bits = Words::zeroed(self.paging.pages().div_ceil(64)).map_err(|error| {
+                let (call, code) = (error.call, error.code);
+                PagingError { call, code, remedy: "there is no memory for a bit a page" }
+            })?;
+            let _ = self.guarded.set(bits);
+        }
+        if let Some(bits) = self.guarded.get() {
+            pages.for_each(|page| {
+                bits[page / 64].fetch_or(1 << (page % 64), Relaxed);
+            });
+        }
+        Ok(())
+    }
+
+    /// Keeps pages from becoming guarded meanwhile; `None` if that could not be had in time.
+    pub(crate) fn unchanged(&self, clock: &mut Clock) -> Option<RwLockReadGuard<'_, ()>> {
+        until(clock, || self.changing.try_read())
+    }
+
+    /// Keeps others from storing to pages; `None` if that could not be had in time.
+    pub(crate) fn alone(&self, clock: &mut Clock) -> Option<RwLockWriteGuard<'_, ()>> {
+        until(clock, || self.changing.try_write())
+    }
+
     pub(crate) fn id(&self, page: usize) -> PageId {
         PageId::new(self.window, page)
+    }
+}
+
+fn until<G>(clock: &mut Clock, attempt: impl Fn() -> TryLockResult<G>) -> Option<G> {
+    loop {
+        match attempt() {
+            Ok(held) => return Some(held),
+            Err(TryLockError::Poisoned(held)) => return Some(held.into_inner()),
+            Err(TryLockError::WouldBlock) if clock.pause() => {}
+            Err(TryLockError::WouldBlock) => return None,
+        }
     }
 }

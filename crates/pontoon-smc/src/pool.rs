@@ -18,7 +18,8 @@ use pontoon_hal::{
     paging::{PAGE, PAGE_WORDS, Paging},
 };
 use pontoon_signal::{
-    Block, Seq, SharedPublisher, SignalTable, Slot as Bell, SlotId, SystemError, TableShape, Words,
+    Block, Seq, SharedPublisher, SignalTable, Slot as Bell, SlotId, Span, SystemError, TableShape,
+    Words,
     shim::{AtomicU64, Ordering::Relaxed},
 };
 
@@ -220,6 +221,22 @@ impl Inner {
     /// So many slots from `slot` on, as pages are put in place from.
     pub(crate) fn twins(&self, slot: SlotIndex, count: usize) -> Option<Block> {
         self.memory.block().part(slot.0 * PAGE..(slot.0 + count) * PAGE)
+    }
+
+    /// Makes bytes of a slot, from `at` on, be those.
+    pub(crate) fn put_twin(&self, slot: SlotIndex, at: usize, bytes: &[u8]) {
+        self.put(slot.0 * PAGE + at, bytes);
+    }
+
+    /// Puts bytes at the beginning of a stage.
+    pub(crate) fn put_staged(&self, stage: &Stage<'_>, bytes: &[u8]) {
+        self.put(stage.at, bytes);
+    }
+
+    fn put(&self, at: usize, bytes: &[u8]) {
+        if let Some(span) = Span::of(self.memory.block(), at..at + bytes.len()) {
+            span.put(bytes);
+        }
     }
 
     /// Where the version of a slot's page lands, in words of the pool's memory.

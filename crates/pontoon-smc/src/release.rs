@@ -115,7 +115,9 @@ impl Inner {
             }
             released.pages += 1;
             sending.pages.push(Leaf { page, slot, first: sending.runs.len() });
-            let live = pane.paging.words(page);
+            // What is written through is home, and may not be in its place: what it owes its slot has.
+            let is_guarded = pane.is_guarded(page);
+            let live = if is_guarded { self.twin(slot) } else { pane.paging.words(page) };
             sent = self.send(extent, &place, page, slot, live, &mut sending, &mut clock);
             let full = sending.used + PAGE_WORDS > SENT || sending.pages.len() == PAGES;
             if sent.is_ok() && full {

@@ -236,6 +236,14 @@ impl Window {
         &self.pool.inner
     }
 
+    pub(crate) fn shared_inner(&self) -> Arc<crate::pool::Inner> {
+        Arc::clone(&self.pool.inner)
+    }
+
+    pub(crate) fn shared_pane(&self) -> &Arc<Pane> {
+        &self.pane
+    }
+
     pub(crate) fn pane(&self) -> &Pane {
         &self.pane
     }

@@ -202,7 +202,10 @@ impl fmt::Display for ServeError {
                 )
             }
             Self::TakenOver { times } => {
-                write!(f, "SIGBUS was taken over {times} times: who else installs a handler?")
+                write!(
+                    f,
+                    "SIGBUS or SIGSEGV was taken over {times} times: who else installs a handler?"
+                )
             }
             Self::System(error) => write!(f, "faults cannot be served: {error}"),
         }

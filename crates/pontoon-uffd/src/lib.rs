@@ -76,6 +76,8 @@ mod service;
 mod source;
 #[doc(hidden)]
 pub mod table;
+#[cfg(all(not(pontoon_loom), target_arch = "x86_64"))]
+mod trap;
 #[cfg(not(pontoon_loom))]
 mod window;
 
@@ -95,5 +97,7 @@ pub use service::{
 };
 #[cfg(not(pontoon_loom))]
 pub use source::{Pattern, Source};
+#[cfg(all(not(pontoon_loom), target_arch = "x86_64"))]
+pub use trap::{check_stores, reinstall_stores};
 #[cfg(not(pontoon_loom))]
 pub use window::{Placed, Run, Scanned, Service, Shelf, Window};

@@ -1,14 +1,17 @@
 //! A window as the hardware layer knows it: what `hal::paging` promises, by userfaultfd.
 
 use core::{ops::Range, ptr::NonNull};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use pontoon_hal::paging::{self, PAGE, PageFault, Paging, PagingError, Written};
+use pontoon_hal::{
+    guard::{Guard, Storer},
+    paging::{self, PAGE, PageFault, Paging, PagingError, Written},
+};
 use pontoon_signal::{Block, shim::AtomicU64};
 
 use crate::{
     Attached, Fault, Feature, Features, PageError, Pager, Placed, ReserveError, Run, ServeError,
-    Served, Server, Service, Shelf, Window, attach,
+    Served, Server, Service, Shelf, Window, attach, bits::Bits,
 };
 
 /// So many pages are taken away at the same time.
@@ -25,10 +28,13 @@ const TRIES: u32 = 1_000;
 /// `UFFDIO_MOVE`, which takes a page out of the page table as it is: a store is before that, or faults.
 /// P5: shelves are taken by trying each, and no more than 16 threads look at one at a time; more than that
 /// are refused with `EBUSY`, as by a kernel that is.
+/// P6 by `mprotect` and SIGSEGV, on x86-64: a guarded page, which nobody stores to, is taken by dropping it.
 #[derive(Debug)]
 pub struct Paged {
     window: Arc<Window>,
     shelves: Box<[Mutex<Shelf>]>,
+    /// Which pages are guarded.
+    guarded: OnceLock<Bits>,
 }
 
 /// Who serves a window's faults, as long as it is kept.
@@ -61,7 +67,7 @@ impl Paged {
         }
         let shelves = (0..SHELVES).map(|_| window.shelf(1).map(Mutex::new));
         let shelves = shelves.collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self { window, shelves }))
+        Ok(Arc::new(Self { window, shelves, guarded: OnceLock::new() }))
     }
 
     /// The window itself.
@@ -148,6 +154,15 @@ impl Paging for Paged {
         page: usize,
         last: &mut dyn FnMut(&[AtomicU64]) -> bool,
     ) -> Result<bool, PagingError> {
+        if self.is_guarded(page) {
+            let at = page * self.window.page_bytes();
+            let is_there = self.window.reserved().is_resident(at, self.window.page_bytes());
+            let gone = !is_there || last(self.words(page));
+            if gone {
+                self.discard(page..page + 1)?;
+            }
+            return Ok(gone);
+        }
         let mut free = self.shelves.iter().filter_map(|shelf| shelf.try_lock().ok());
         let mut shelf = free.next().ok_or(BUSY)?;
         match self.window.move_out(page..page + 1, &shelf, 0) {
@@ -172,6 +187,60 @@ impl Paging for Paged {
 
     fn discard(&self, pages: Range<usize>) -> Result<(), PagingError> {
         self.window.drop_pages(pages).map_err(told)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn guard(
+        &self,
+        pages: Range<usize>,
+        storer: Arc<dyn Storer>,
+    ) -> Result<Box<dyn Guard>, PagingError> {
+        if pages.is_empty() || pages.end > self.window.pages() {
+            return Err(EMPTY);
+        }
+        if self.guarded.get().is_none() {
+            let refused = |error: pontoon_signal::SystemError| PagingError {
+                call: error.call,
+                code: error.code,
+                remedy: "there is no memory for a bit a page",
+            };
+            // Another that was quicker has none of its bits set yet, or all.
+            let _ = self.guarded.set(Bits::new(self.window.pages()).map_err(refused)?);
+        }
+        let bytes = pages.start * self.window.page_bytes()..pages.end * self.window.page_bytes();
+        self.window.reserved().read_only(bytes).map_err(|errno| PagingError {
+            call: "mprotect",
+            code: errno.raw_os_error(),
+            remedy: "raise vm.max_map_count: a guarded range splits the window's mapping",
+        })?;
+        // After: until then a page that is taken may be stored to.
+        if let Some(guarded) = self.guarded.get() {
+            guarded.set(pages.clone(), pontoon_signal::shim::Ordering::Relaxed);
+        }
+        crate::trap::guard(&self.window, pages, storer).map_err(|error| PagingError {
+            call: "sigaction",
+            code: match error {
+                ServeError::Full { .. } => libc::ENFILE,
+                ServeError::System(error) => error.code,
+                _ => libc::EBUSY,
+            },
+            remedy: "64 ranges of a process can be guarded, behind no more than 8 handlers of SIGSEGV",
+        })
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn guard(&self, _: Range<usize>, _: Arc<dyn Storer>) -> Result<Box<dyn Guard>, PagingError> {
+        Err(PagingError {
+            call: "guard",
+            code: libc::ENOSYS,
+            remedy: "stores are decoded on x86-64 alone: use cells",
+        })
+    }
+}
+
+impl Paged {
+    fn is_guarded(&self, page: usize) -> bool {
+        self.guarded.get().is_some_and(|guarded| guarded.is_set(page))
     }
 }
 

@@ -146,6 +146,12 @@ impl Reserved {
         self.protect(range, MprotectFlags::READ | MprotectFlags::WRITE)
     }
 
+    /// Has every store to a range of bytes raise SIGSEGV.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn read_only(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.protect(range, MprotectFlags::READ)
+    }
+
     fn protect(&self, range: Range<usize>, how: MprotectFlags) -> Result<(), Errno> {
         let (first, bytes) = self.part(range);
         // SAFETY: R1 allows it: an access raises a signal at most.

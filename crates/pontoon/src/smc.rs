@@ -32,9 +32,10 @@
 use core::{error, fmt, ops::Deref};
 use std::sync::Once;
 
+pub use pontoon_hal::guard::Refusal;
 pub use pontoon_smc::{
-    AcquireReport, Cell, Class, Export, Extent, Home, Layout, OpenError, Pool, Released, Settings,
-    SmcError, Statistics, Window,
+    AcquireReport, Arrival, Cell, Class, Export, Extent, Home, Layout, OpenError, Pool, Released,
+    Settings, SmcError, Statistics, Through, Window,
 };
 pub use pontoon_uffd::{
     AlternateStack, Feature, Features, ReserveError, ServeError, on_this_thread,

@@ -10,7 +10,10 @@ use common::{bound, ranks, room};
 use pontoon::{
     Rank, World,
     hal::conformance::part,
-    smc::{Extent, Faults, Feature, Features, MapError, Mapped, Pool, Settings, on_this_thread},
+    smc::{
+        Arrival, Extent, Faults, Feature, Features, MapError, Mapped, Pool, Settings,
+        on_this_thread,
+    },
     ucx::Library,
     world::{Options, Transport, WorldError},
 };
@@ -90,6 +93,73 @@ fn client(world: &World, me: usize, faults: Faults) -> u64 {
     world.barrier("fresh", bound()).unwrap();
     assert_eq!(pool.registrations(), 1);
     sum
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn raw_stores_are_at_home_over_shm() {
+    written_through("smc-through", room(), Faults::InThread);
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn raw_stores_are_at_home_over_ucx() {
+    let Some(_) = part::needed("ucx", Library::open()) else { return };
+    written_through("smc-through-ucx", room().with_transport(Transport::Ucx), Faults::Auto);
+}
+
+/// Two ranks store to words of their own in all pages of rank 0, and count together: it has all without a release.
+#[cfg(target_arch = "x86_64")]
+fn written_through(name: &str, options: Options, faults: Faults) {
+    let found = ranks(
+        name,
+        3,
+        |_| options,
+        |world| {
+            let me = world.rank().0 as usize;
+            let found = if me == 0 { found_at_home(&world) } else { stored(&world, me, faults) };
+            world.barrier("end", bound()).unwrap();
+            world.leave(bound()).unwrap();
+            found
+        },
+    );
+    let all: u64 = (0..64).map(|page| page * 1000 + 1 + page * 1000 + 2).sum();
+    assert_eq!(found, [(all, 128), (0, 0), (0, 0)]);
+}
+
+#[cfg(target_arch = "x86_64")]
+fn found_at_home(world: &World) -> (u64, u64) {
+    let export = world.export("memory", BYTES, bound()).unwrap();
+    world.barrier("there", bound()).unwrap();
+    world.barrier("stored", bound()).unwrap();
+    let word = |at: usize| {
+        let mut bytes = [0; 8];
+        assert!(export.read(at, &mut bytes));
+        u64::from_ne_bytes(bytes)
+    };
+    ((0..64).map(|page| word(page * PAGE + 8) + word(page * PAGE + 16)).sum(), word(0))
+}
+
+#[cfg(target_arch = "x86_64")]
+fn stored(world: &World, me: usize, faults: Faults) -> (u64, u64) {
+    world.barrier("there", bound()).unwrap();
+    let mut settings = Settings::for_pages(128);
+    // A loaded machine is no dead home.
+    settings.deadline = std::time::Duration::from_secs(20);
+    let pool = Pool::new(settings).unwrap();
+    let home = world.home(&pool, Rank(0), "memory", bound()).unwrap();
+    let window = Mapped::open(&pool, vec![Extent::new(0..BYTES, home, 0)], faults).unwrap();
+    let _stack = on_this_thread().unwrap();
+    let through = window.write_through(0..BYTES, Arrival::AtHome, bound()).unwrap();
+    for page in 0..64 {
+        window.word(page * PAGE + 8 * me).unwrap().store((page * 1000 + me) as u64, Relaxed);
+        window.word(0).unwrap().fetch_add(1, Relaxed);
+    }
+    through.check().unwrap();
+    world.barrier("stored", bound()).unwrap();
+    assert_eq!(window.statistics().trapped, 128);
+    drop(through);
+    (0, 0)
 }
 
 #[test]

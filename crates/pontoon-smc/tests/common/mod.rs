@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub(crate) mod counted;
 pub(crate) mod silent;
 
 use core::{ops::Range, ptr::NonNull};
@@ -251,6 +252,12 @@ impl Pair {
         let at = byte / PAGE * 8;
         let span = pontoon_signal::Span::of(self.home.block(), at..at + 8).expect("within");
         span.word(0).expect("aligned").fetch_add(1, Relaxed);
+    }
+
+    /// How often a page has changed, by what is said of it.
+    pub(crate) fn version(&self, page: usize) -> u64 {
+        let span = pontoon_signal::Span::of(self.home.block(), page * 8..page * 8 + 8);
+        span.expect("within").word(0).expect("aligned").load(Relaxed)
     }
 
     pub(crate) fn put_home(&self, byte: usize, bytes: &[u8]) {

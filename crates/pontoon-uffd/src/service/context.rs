@@ -10,7 +10,7 @@ use libc::{c_int, siginfo_t};
 /// Invariant K1: `info` and `context` are what a handler that was installed with `SA_SIGINFO` was
 /// given, and it has not returned.
 #[derive(Clone, Copy)]
-pub(super) struct Delivered {
+pub(crate) struct Delivered {
     pub(super) signal: c_int,
     info: *mut siginfo_t,
     context: *mut c_void,
@@ -26,7 +26,7 @@ impl Delivered {
     /// # Safety
     ///
     /// K1.
-    pub(super) unsafe fn new(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> Self {
+    pub(crate) unsafe fn new(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> Self {
         Self { signal, info, context }
     }
 
@@ -36,7 +36,7 @@ impl Delivered {
     }
 
     /// Whether an access of this thread raised it, and not somebody's `kill`.
-    pub(super) fn is_fault(self) -> bool {
+    pub(crate) fn is_fault(self) -> bool {
         self.code() > 0
     }
 
@@ -46,16 +46,22 @@ impl Delivered {
     }
 
     /// The address of the access.
-    pub(super) fn address(self) -> usize {
+    pub(crate) fn address(self) -> usize {
         // SAFETY: K1.
         let info = unsafe { &*self.info };
         // SAFETY: of a SIGBUS that is a fault the kernel has filled it in, and else it is some integer.
         unsafe { info.si_addr() }.addr()
     }
 
+    /// The thread's registers, which it goes on with.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn machine(self) -> *mut libc::ucontext_t {
+        self.context.cast()
+    }
+
     /// Whether the access was a write, where that can be told.
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn is_write(self) -> bool {
+    pub(crate) fn is_write(self) -> bool {
         let context = self.context.cast::<libc::ucontext_t>();
         // SAFETY: K1.
         let error = unsafe { (*context).uc_mcontext.gregs[libc::REG_ERR as usize] };
@@ -64,7 +70,7 @@ impl Delivered {
 
     /// Whether the access was a write, where that can be told.
     #[cfg(not(target_arch = "x86_64"))]
-    pub(super) fn is_write(self) -> bool {
+    pub(crate) fn is_write(self) -> bool {
         false
     }
 

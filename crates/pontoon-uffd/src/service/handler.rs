@@ -2,17 +2,14 @@
 #![allow(unsafe_code)] // A signal handler is a C function.
 
 use core::ffi::c_void;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use libc::{c_int, siginfo_t};
+use libc::{SIGBUS, c_int, siginfo_t};
 use pontoon_signal::{SystemError, shim::Ordering::Relaxed};
 
-use super::{
-    context::Delivered,
-    previous::{Action, Previous},
-};
+use super::{context::Delivered, hook::Hook};
 use crate::{
-    Fault, Pager, ServeError, Served, Service, Window,
+    Fault, Installed, Pager, ServeError, Served, Service, Window,
     table::{Place, Table},
     window::Tracking,
 };
@@ -21,7 +18,8 @@ use crate::{
 pub const WINDOWS_MAX: usize = 64;
 
 static WINDOWS: Table<Record, WINDOWS_MAX> = Table::new();
-static PREVIOUS: Previous = Previous::new();
+// SAFETY: `on_sigbus` does nothing that a handler may not do, wherever a thread is.
+static HOOK: Hook = unsafe { Hook::new(SIGBUS, on_sigbus) };
 
 /// A window and who serves it.
 struct Record {
@@ -36,15 +34,6 @@ struct Record {
 pub struct Attached {
     window: Arc<Window>,
     place: Option<Place>,
-}
-
-/// Whether our handler is in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Installed {
-    /// It is.
-    Ours,
-    /// Another is. It may call ours, or not: a fault may end the process. See [`reinstall`].
-    Another,
 }
 
 /// Has `pager` serve the faults of `window` in the threads that make them; see [`Pager`] for what
@@ -79,8 +68,7 @@ pub fn attach(window: &Arc<Window>, pager: Arc<dyn Pager>) -> Result<Attached, S
 ///
 /// What the kernel says.
 pub fn check() -> Result<Installed, SystemError> {
-    let ours = Action::now()?.calls(address());
-    Ok(if ours { Installed::Ours } else { Installed::Another })
+    HOOK.check()
 }
 
 /// Puts our handler in force if it is not, in front of the one that is: that one gets what is not for
@@ -90,36 +78,14 @@ pub fn check() -> Result<Installed, SystemError> {
 ///
 /// [`ServeError::TakenOver`] after many times, or what the kernel says.
 pub fn reinstall() -> Result<(), ServeError> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let now = Action::now()?;
-    if now.calls(address()) {
-        return Ok(());
-    }
-    // Before, for the handler may be called at once.
-    PREVIOUS.remember(now)?;
-    // SAFETY: `on_sigbus` does nothing that a handler may not do, wherever a thread is.
-    let displaced = unsafe { Action::install(address()) }?;
-    if displaced.calls(address()) { Ok(()) } else { PREVIOUS.remember(displaced) }
-}
-
-fn address() -> usize {
-    (on_sigbus as extern "C" fn(c_int, *mut siginfo_t, *mut c_void)) as usize
+    HOOK.reinstall()
 }
 
 /// The handler. It must not unwind: a panic of a pager's ends the process here.
 extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: K1, the kernel calls it so; and so does another's handler that knows of ours.
     let delivered = unsafe { Delivered::new(signal, info, context) };
-    // SAFETY: the address of this thread's errno, which lives as long as the thread.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let before = unsafe { errno.read() };
-    if !(delivered.is_fault() && serve(delivered) == Served::Again) {
-        PREVIOUS.handle(delivered);
-    }
-    // SAFETY: as above: who was interrupted may be about to look at it.
-    unsafe { errno.write(before) };
+    HOOK.handle(delivered, serve);
 }
 
 fn serve(delivered: Delivered) -> Served {

@@ -1,4 +1,4 @@
-//! Who handled SIGBUS before, and how it is asked.
+//! Who handled a signal before, and how it is asked.
 #![allow(unsafe_code)] // Handlers of others are called.
 
 use core::{mem::MaybeUninit, ptr};
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use libc::{
     SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_SIGINFO, SIG_BLOCK, SIG_DFL, SIG_IGN, SIG_SETMASK,
-    SIGBUS, SIGURG, c_int, sigaction, sigset_t,
+    SIGURG, c_int, sigaction, sigset_t,
 };
 use pontoon_signal::{
     SystemError,
@@ -30,7 +30,7 @@ const SA_RESTORER: c_int = 0x0400_0000;
 /// every signal blocked, and we call another's with [`MARK`] open, whatever it asked for: so where
 /// it is open, our handler was called by another's, and the fault goes to the first.
 ///
-/// Invariant H1: an action is what `sigaction` gave of SIGBUS. A handler that was installed may be
+/// Invariant H1: an action is what `sigaction` gave of the signal that is handled. A handler that was installed may be
 /// called with what the kernel called ours with.
 #[derive(Debug)]
 pub(super) struct Previous {
@@ -94,10 +94,10 @@ impl Previous {
 
 impl Action {
     /// The one that is in force.
-    pub(super) fn now() -> Result<Self, SystemError> {
+    pub(super) fn now(signal: c_int) -> Result<Self, SystemError> {
         let mut now = MaybeUninit::uninit();
         // SAFETY: with no new action this only writes the old one, into room for it.
-        let code = unsafe { sigaction(SIGBUS, ptr::null(), now.as_mut_ptr()) };
+        let code = unsafe { sigaction(signal, ptr::null(), now.as_mut_ptr()) };
         if code != 0 {
             return Err(system("sigaction")(Errno::INVAL));
         }
@@ -110,8 +110,8 @@ impl Action {
     ///
     /// # Safety
     ///
-    /// `handler` may be called for any SIGBUS, wherever a thread is.
-    pub(super) unsafe fn install(handler: usize) -> Result<Self, SystemError> {
+    /// `handler` may be called for any such signal, wherever a thread is.
+    pub(super) unsafe fn install(signal: c_int, handler: usize) -> Result<Self, SystemError> {
         // SAFETY: an action is made of integers and a function's address, which may be zero.
         let mut action: sigaction = unsafe { core::mem::zeroed() };
         action.sa_sigaction = handler;
@@ -120,7 +120,7 @@ impl Action {
         unsafe { libc::sigfillset(&raw mut action.sa_mask) };
         let mut old = MaybeUninit::uninit();
         // SAFETY: as the caller promises, and `old` is room for one.
-        if unsafe { sigaction(SIGBUS, &raw const action, old.as_mut_ptr()) } != 0 {
+        if unsafe { sigaction(signal, &raw const action, old.as_mut_ptr()) } != 0 {
             return Err(system("sigaction")(Errno::INVAL));
         }
         // SAFETY: the call that succeeded has written it.
@@ -154,7 +154,7 @@ impl Action {
             }
         }
         if flags & SA_NODEFER == 0 {
-            add(&mut blocked, SIGBUS);
+            add(&mut blocked, delivered.signal);
         }
         remove(&mut blocked, MARK);
         let ours = swap_blocked(&blocked);
