@@ -11,7 +11,7 @@ use std::{
 };
 
 use common::{Pair, Plain, counted::Counted, pair, patient, silent::Silent};
-use pontoon_hal::{link::Link, paging::PAGE};
+use pontoon_hal::{conformance::part, link::Link, paging::PAGE};
 use pontoon_signal::{
     Bound,
     shim::{AtomicU64, Ordering::Relaxed},
@@ -40,13 +40,7 @@ fn plain(
     service: Service,
 ) -> Option<(Window, Serving)> {
     let bytes = pair.layout.pages() * PAGE;
-    let paged = match Paged::reserve(&Features::probe(), bytes, service) {
-        Ok(paged) => paged,
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            return None;
-        }
-    };
+    let paged = part::needed("userfaultfd", Paged::reserve(&Features::probe(), bytes, service))?;
     // For as long as the thread is.
     core::mem::forget(on_this_thread().unwrap());
     let pool = Pool::new(settings).unwrap();
@@ -502,4 +496,63 @@ fn a_trapped_store_allocates_nothing() {
     assert_eq!(real.window.statistics().trapped, 4);
     drop(Vec::<u8>::with_capacity(100));
     assert_eq!(raw::allocations() - before, 1, "allocations are counted");
+}
+
+/// Pages that are fetched, that go to make room, and that hold the pattern as their home is gone.
+#[test]
+fn a_miss_allocates_nothing() {
+    let pair = pair(256);
+    let silent = Silent::over(&pair.link);
+    let link: Arc<dyn Link> = Arc::clone(&silent) as _;
+    let Some((window, _serving)) = plain(&pair, &link, settings(), Service::InThread) else {
+        return;
+    };
+    let words: Vec<_> = (0..256).map(|page| window.word(page * PAGE).unwrap()).collect();
+    let before = raw::allocations();
+    let sum = words[..200].iter().map(|word| word.load(Relaxed)).sum::<u64>();
+    assert_eq!(raw::allocations() - before, 0);
+    assert_eq!(sum, 0);
+    assert!(window.statistics().evicted > 0, "it has 64 pages");
+    silent.die();
+    let before = raw::allocations();
+    let reads = words[200..].iter().map(|word| word.load(Relaxed));
+    assert!(reads.map(|read| u64::from(read != 0)).sum::<u64>() > 0, "some are not here");
+    assert_eq!(raw::allocations() - before, 0);
+}
+
+/// What is stored to a home that was started again goes there, and what is loaded is what that has.
+#[test]
+fn stores_go_through_to_a_home_that_was_started_again() {
+    for service in BOTH {
+        let (first, second) = (pair(8), pair(8));
+        let silent = Silent::over(&first.link);
+        let link: Arc<dyn Link> = Arc::clone(&silent) as _;
+        let mut settings = settings();
+        settings.deadline = Duration::from_secs(2);
+        let Some(real) = real(&first, &link, settings, service, Arrival::AtHome) else { return };
+        let base = real.window.base().as_ptr();
+        let load = |at: usize| real.window.word(at).unwrap().load(Relaxed);
+        raw::store_word(base, 1);
+        assert_eq!((load(0), load(PAGE), first.at_home(0)), (1, 0, 1));
+        second.put_home(8, &[9]);
+        second.put_home(PAGE, &[7]);
+        silent.die();
+        raw::store_word(base, 2);
+        real.through.check().unwrap_err();
+        let again: Arc<dyn Link> = Silent::over(&second.link) as _;
+        let home = real.window.pool().home(&again, second.region.clone()).unwrap().unwrap();
+        real.window.heal(0, home, 0).unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        while load(8) != 9 {
+            assert!(Instant::now() < until, "{service:?}: the pattern goes");
+            real.window.acquire(0..real.window.bytes(), patient()).unwrap();
+        }
+        raw::store_word(base, 3);
+        let word = real.window.word(PAGE).unwrap();
+        assert_eq!(word.fetch_add(1, Relaxed), 7, "{service:?}");
+        real.through.check().unwrap();
+        assert_eq!((second.at_home(0), second.at_home(PAGE), first.at_home(0)), (3, 8, 1));
+        real.window.acquire(0..real.window.bytes(), patient()).unwrap();
+        assert_eq!((load(0), load(8), load(PAGE)), (3, 9, 8), "{service:?}");
+    }
 }

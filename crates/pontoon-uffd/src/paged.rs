@@ -208,16 +208,9 @@ impl Paging for Paged {
             let _ = self.guarded.set(Bits::new(self.window.pages()).map_err(refused)?);
         }
         let bytes = pages.start * self.window.page_bytes()..pages.end * self.window.page_bytes();
-        self.window.reserved().read_only(bytes).map_err(|errno| PagingError {
-            call: "mprotect",
-            code: errno.raw_os_error(),
-            remedy: "raise vm.max_map_count: a guarded range splits the window's mapping",
-        })?;
-        // After: until then a page that is taken may be stored to.
-        if let Some(guarded) = self.guarded.get() {
-            guarded.set(pages.clone(), pontoon_signal::shim::Ordering::Relaxed);
-        }
-        crate::trap::guard(&self.window, pages, storer).map_err(|error| PagingError {
+        // Before: other threads may be storing to them.
+        let guard = crate::trap::guard(&self.window, pages.clone(), storer);
+        let guard = guard.map_err(|error| PagingError {
             call: "sigaction",
             code: match error {
                 ServeError::Full { .. } => libc::ENFILE,
@@ -225,7 +218,17 @@ impl Paging for Paged {
                 _ => libc::EBUSY,
             },
             remedy: "64 ranges of a process can be guarded, behind no more than 8 handlers of SIGSEGV",
-        })
+        })?;
+        self.window.reserved().read_only(bytes).map_err(|errno| PagingError {
+            call: "mprotect",
+            code: errno.raw_os_error(),
+            remedy: "raise vm.max_map_count: a guarded range splits the window's mapping",
+        })?;
+        // After: until then a page that is taken may be stored to.
+        if let Some(guarded) = self.guarded.get() {
+            guarded.set(pages, pontoon_signal::shim::Ordering::Relaxed);
+        }
+        Ok(guard)
     }
 
     #[cfg(not(target_arch = "x86_64"))]

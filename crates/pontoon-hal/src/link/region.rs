@@ -75,7 +75,7 @@ impl fmt::Debug for Registered {
 /// read and write the region, so its text shows its length only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RegionKey {
-    bytes: Box<[u8]>,
+    bytes: Arc<[u8]>,
 }
 
 impl RegionKey {
@@ -83,7 +83,7 @@ impl RegionKey {
     pub const BYTES_MAX: usize = 1024;
 
     /// A key of these bytes, as they came from its owner; `None` if they are too many.
-    pub fn from_bytes(bytes: impl Into<Box<[u8]>>) -> Option<Self> {
+    pub fn from_bytes(bytes: impl Into<Arc<[u8]>>) -> Option<Self> {
         let bytes = bytes.into();
         (bytes.len() <= Self::BYTES_MAX).then_some(Self { bytes })
     }

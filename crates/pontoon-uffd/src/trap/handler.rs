@@ -52,7 +52,7 @@ struct Guarded {
     place: Option<Place>,
 }
 
-/// Has `storer` make the stores to `pages` of `window`, which are read only already.
+/// Has `storer` make the stores to `pages` of `window`, once they are read only.
 pub(crate) fn guard(
     window: &Arc<Window>,
     pages: Range<usize>,
