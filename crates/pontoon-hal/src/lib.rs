@@ -17,6 +17,7 @@ pub mod guard;
 pub mod link;
 mod memory;
 pub mod paging;
+mod placement;
 mod queue;
 mod times;
 mod wait;
@@ -28,6 +29,7 @@ pub use command::{
 pub use device::{AllocateError, Device, DeviceReport, Engine, OpenQueueError};
 pub use fault::{Cause, Fault, FaultCell, Hazard, fault_reason};
 pub use memory::{HostAccessError, Memory, RegionId};
+pub use placement::Placement;
 pub use queue::{CommandOf, Queue, QueueReport, SubmitError};
 pub use times::Times;
 pub use wait::{Purpose, SOURCES_MAX, WaitReport};

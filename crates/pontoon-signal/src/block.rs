@@ -59,6 +59,19 @@ impl Block {
         Some(Self { map: Arc::clone(&self.map), first, at: self.at + range.start, bytes })
     }
 
+    /// Keeps its pages in memory for as long as the mapping is there: no access waits for the kernel to bring
+    /// one. Pages are brought now.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says: mostly that `RLIMIT_MEMLOCK` is less than all that is locked.
+    pub fn lock(&self) -> Result<(), SystemError> {
+        let base = self.first.as_ptr().cast();
+        // SAFETY: B1, the bytes are mapped. Locking changes none of them.
+        let locked = unsafe { rustix::mm::mlock(base, self.bytes) };
+        locked.map_err(|errno| SystemError { call: "mlock", code: errno.raw_os_error() })
+    }
+
     /// The first byte. It stays where it is as long as any handle of the mapping lives.
     #[inline]
     pub fn base(&self) -> NonNull<u8> {

@@ -2,7 +2,7 @@
 
 use core::{fmt, ops::Range};
 
-use pontoon_hal::paging::PAGE;
+use pontoon_hal::{Placement, paging::PAGE};
 use pontoon_signal::{Block, Span, fence_system, shim::Ordering::Relaxed};
 
 use crate::Layout;
@@ -39,6 +39,11 @@ impl Export {
     /// The memory that windows map, for those who change it in place and [publish](Self::publish) that.
     pub fn data(&self) -> Option<Block> {
         self.block.part(self.layout.data()..self.layout.region())
+    }
+
+    /// What its memory is; `None` if the kernel does not tell.
+    pub fn placement(&self) -> Option<Placement> {
+        Placement::of(&self.block)
     }
 
     /// Copies the bytes from `at` on, as many as `into` has. Whether there are so many.

@@ -9,11 +9,12 @@
 
 use core::{fmt, ops::Range};
 use std::{
-    sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError},
+    sync::{Arc, Mutex, MutexGuard, Once, OnceLock, TryLockError},
     thread::{self, JoinHandle},
 };
 
 use pontoon_hal::{
+    Placement,
     link::{Link, Registered, Remote},
     paging::{PAGE, PAGE_WORDS, Paging},
 };
@@ -166,6 +167,12 @@ impl Pool {
         inner.memory.len() * 8 + inner.table.bytes() + inner.unsent.bytes() + inner.owed.bytes()
     }
 
+    /// What its memory is: locked, unless [that](Settings::lock) was not asked for or not allowed. `None` if the kernel does
+    /// not tell.
+    pub fn placement(&self) -> Option<Placement> {
+        Placement::of(self.inner.memory.block())
+    }
+
     /// Pages that are resident now.
     pub fn resident(&self) -> usize {
         self.inner.table.len() - self.inner.table.free()
@@ -183,6 +190,9 @@ impl Inner {
         let memory = Words::zeroed(words)?;
         // All of it is here from now on: a miss is not to wait for a page of the pool's own.
         memory.iter().step_by(PAGE_WORDS).for_each(|word| word.store(0, Relaxed));
+        if settings.lock {
+            lock(memory.block());
+        }
         let table = Table::new(slots)?;
         let signals = SignalTable::in_process(TableShape::new(1, 1));
         let failed = |_| SystemError { call: "claim", code: 0 };
@@ -330,4 +340,19 @@ impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pool({} of {} pages)", self.resident(), self.inner.table.len())
     }
+}
+
+/// Locks the memory of a pool, or says once a process why not, and what to do.
+fn lock(memory: &Block) {
+    static SAID: Once = Once::new();
+    let Err(error) = memory.lock() else { return };
+    SAID.call_once(|| {
+        tracing::warn!(
+            target: "pontoon::smc",
+            bytes = memory.bytes(),
+            %error,
+            "a pool is not locked in memory, and a miss may wait for the kernel: raise RLIMIT_MEMLOCK (`ulimit -l`, \
+             LimitMEMLOCK= of systemd, docker --ulimit memlock=-1), or make the pool smaller"
+        );
+    });
 }

@@ -16,6 +16,9 @@ pub struct Settings {
     pub burst: Duration,
     /// The most pages that are fetched ahead of an access.
     pub ahead: usize,
+    /// Whether its memory is to be locked: else a miss may wait for the kernel to bring a page of the pool's own. If
+    /// it cannot be, a line of the log says so and the pool goes on without.
+    pub lock: bool,
     /// Below so many free pages, room is made in the background, up to twice as many.
     pub low: usize,
 }
@@ -29,6 +32,7 @@ impl Settings {
             threshold: 8,
             burst: Duration::from_secs(10),
             ahead: 64,
+            lock: true,
             low: (pages / 16).min(1024),
         }
     }

@@ -464,7 +464,7 @@ fn a_store_to_a_dead_home_is_lost_in_time_and_told_of() {
             raw::store_word(base.wrapping_add(store % 16 * PAGE), 3);
         }
         // Not each waits.
-        assert!(started.elapsed() < Duration::from_secs(5), "{service:?}");
+        assert!(started.elapsed() < Duration::from_secs(20), "{service:?}");
         assert!(matches!(real.through.check(), Err(SmcError::TimedOut { .. } | SmcError::Link(_))));
         assert_eq!(real.window.statistics().lost, 97);
         silent.die();

@@ -31,6 +31,7 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
         let link = client.world().way(Rank(0))?;
         let mapped = link.capabilities().map_err(WorldError::from)?.mapped;
         let reach = &options.reach;
+        let placement = client.window().pool().placement();
         let mut rows = vec![
             (
                 "memory",
@@ -54,9 +55,10 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
             (
                 "pool",
                 format!(
-                    "{} ({}), fetched by {}, deadline {:?}",
+                    "{} ({}), {}, fetched by {}, deadline {:?}",
                     counted(reach.pool as u64, "page"),
                     bytes((reach.pool * PAGE) as u64),
+                    placement.map_or_else(|| "locked or not".into(), |it| it.to_string()),
                     reach.class,
                     reach.door.deadline
                 ),
