@@ -51,6 +51,8 @@ mod span;
 #[cfg_attr(pontoon_loom, allow(dead_code, reason = "loom has no shared memory"))]
 mod system;
 mod table;
+#[cfg(all(feature = "std", not(pontoon_loom)))]
+mod thread;
 mod trace;
 #[cfg(feature = "std")]
 mod tuned;
@@ -100,6 +102,8 @@ pub use span::Span;
 pub use span::bare_copy;
 pub use system::SystemError;
 pub use table::{LineRef, SignalTable};
+#[cfg(all(feature = "std", not(pontoon_loom)))]
+pub use thread::{spawn_undisturbed, undisturbed};
 pub use trace::TimePoints;
 #[cfg(feature = "std")]
 pub use tuned::{Between, Profile, ProfileError, Tuned, TunedRing, TunedRings};
