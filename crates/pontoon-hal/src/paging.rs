@@ -4,7 +4,7 @@
 //! business of a [`Pager`].
 
 use core::{error, fmt, ops::Range, ptr::NonNull};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use pontoon_signal::{Block, shim::AtomicU64};
 
@@ -42,6 +42,12 @@ pub enum Served {
 pub trait Pager: Send + Sync {
     /// Sees to a fault.
     fn fault(&self, fault: PageFault) -> Served;
+
+    /// Sees to a fault that has waited for so long already, behind others: what it may take counts from its beginning.
+    fn fault_after(&self, fault: PageFault, waited: Duration) -> Served {
+        let _ = waited;
+        self.fault(fault)
+    }
 }
 
 /// What [`Paging::written`] found.
@@ -113,7 +119,8 @@ pub trait Paging: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// What the kernel says; then it is in place as it was.
+    /// What the kernel says; then it is in place as it was, unless the error [says](PagingError::is_loss) that it could not
+    /// be put back.
     fn take(
         &self,
         page: usize,
@@ -161,6 +168,22 @@ pub struct PagingError {
     /// What to do about it.
     pub remedy: &'static str,
 }
+
+impl PagingError {
+    /// That a page that was to be put back could not be: it is not in place, and what was in it is lost.
+    pub const fn loss(code: i32) -> Self {
+        let remedy = "the kernel had no memory for a page: give this process more";
+        Self { call: PUT_BACK, code, remedy }
+    }
+
+    /// Whether it says that.
+    pub fn is_loss(&self) -> bool {
+        self.call == PUT_BACK
+    }
+}
+
+/// What a [loss](PagingError::loss) is of.
+const PUT_BACK: &str = "putting a page back";
 
 impl fmt::Display for PagingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

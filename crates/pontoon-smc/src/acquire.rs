@@ -65,7 +65,8 @@ impl Inner {
         let place = extent.place(&mut clock).ok_or_else(|| late(extent, clock.waited()))?;
         let mut stage = self.stage(&mut clock).ok_or_else(|| late(extent, clock.waited()))?;
         let unchanged = pane.unchanged(&mut clock);
-        let _unchanged = unchanged.ok_or_else(|| late(extent, clock.waited()))?;
+        let _unchanged = unchanged
+            .ok_or_else(|| SmcError::Occupied { bytes: extent.bytes(), waited: clock.waited() })?;
         let mut report = AcquireReport::default();
         for chunk in self.chunks(pane, pages) {
             let (start, bytes) = (chunk.start, chunk.len() * 8);

@@ -23,6 +23,16 @@ impl Clock {
         Self { started: Os.now(), limit: Nanos::from(limit), looks: 0 }
     }
 
+    /// The same, of which so much has gone by.
+    pub(crate) fn after(self, waited: Duration) -> Self {
+        Self { started: Nanos(self.started.0.saturating_sub(Nanos::from(waited).0)), ..self }
+    }
+
+    /// It has so much more.
+    pub(crate) fn extend(&mut self, more: Duration) {
+        self.limit = Nanos(self.limit.0.saturating_add(Nanos::from(more).0));
+    }
+
     /// For a call with that bound. One without a deadline has a day.
     pub(crate) fn bound(bound: Bound) -> Self {
         Self::of(bound.deadline().unwrap_or(Duration::from_secs(86_400)))

@@ -160,6 +160,20 @@ pub enum SmcError {
         /// Pages of them that hold the pattern.
         poisoned: u64,
     },
+    /// Stores to some of the bytes are written through already.
+    Twice {
+        /// The bytes, by whole pages.
+        asked: Range<usize>,
+        /// Those that are.
+        other: Range<usize>,
+    },
+    /// Other calls of this process were at the pages of a window all the time; no home is to blame.
+    Occupied {
+        /// The bytes.
+        bytes: Range<usize>,
+        /// How long it was waited for them.
+        waited: Duration,
+    },
     /// The link failed.
     Link(LinkError),
     /// The kernel failed.
@@ -192,6 +206,18 @@ impl fmt::Display for SmcError {
                 "rank {}, home of bytes {} to {} of a window, is unavailable, and {poisoned} pages of \
                  them hold the pattern; heal the window once it is back",
                 home.0, bytes.start, bytes.end
+            ),
+            Self::Twice { asked, other } => write!(
+                f,
+                "bytes {} to {} of a window were to be written through, and bytes {} to {} are already; \
+                 use that range, or drop it first",
+                asked.start, asked.end, other.start, other.end
+            ),
+            Self::Occupied { bytes, waited } => write!(
+                f,
+                "other calls of this process were at the window with bytes {} to {} for {waited:?}; \
+                 call again with a longer bound, or when they are over",
+                bytes.start, bytes.end
             ),
             Self::Link(error) => error.fmt(f),
             Self::Paging(error) => error.fmt(f),

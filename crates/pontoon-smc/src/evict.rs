@@ -1,6 +1,7 @@
 //! Making room: pages are taken away, and what was stored to them goes home before anybody can ask for
 //! them again.
 
+use pontoon_hal::paging::{PAGE, PagingError};
 use pontoon_signal::shim::Ordering::Relaxed;
 
 use crate::{
@@ -60,11 +61,12 @@ impl Inner {
             let gone = paging.discard(id.page()..id.page() + 1).is_ok();
             return self.left(pane, id, slot, gone);
         }
-        let gone = !owes && is_clean(paging.words(id.page())) && {
-            self.on_its_way(slot);
-            matches!(paging.take(id.page(), &mut |last| is_clean(last)), Ok(true))
-        };
-        self.left(pane, id, slot, gone)
+        if owes || !is_clean(paging.words(id.page())) {
+            return self.left(pane, id, slot, false);
+        }
+        self.on_its_way(slot);
+        let taken = paging.take(id.page(), &mut |last| is_clean(last));
+        self.taken(pane, id, slot, taken)
     }
 
     /// Evicts a page, after what was stored to it has gone home. Whether it is gone.
@@ -82,7 +84,34 @@ impl Inner {
         let taken = pane.paging.take(id.page(), &mut |last| {
             self.send_last(pane, extent, id.page(), slot, last, clock).is_ok()
         });
-        self.left(pane, id, slot, matches!(taken, Ok(true)))
+        if let Err(error) = &taken
+            && error.is_loss()
+        {
+            let (window, bytes) = (pane.window, id.page() * PAGE..(id.page() + 1) * PAGE);
+            tracing::warn!(target: "pontoon::smc", window, ?bytes, %error,
+                "what was stored to a page and could not go home is lost: Window::lost tells of which");
+        }
+        self.taken(pane, id, slot, taken)
+    }
+
+    /// What became of a page that was to be taken away. Whether it is gone.
+    fn taken(
+        &self,
+        pane: &Pane,
+        id: PageId,
+        slot: SlotIndex,
+        taken: Result<bool, PagingError>,
+    ) -> bool {
+        let gone = match taken {
+            Ok(gone) => gone,
+            // It is in its place no more, and comes from home if it is asked for.
+            Err(error) if error.is_loss() => {
+                pane.lost.set(id.page());
+                true
+            }
+            Err(_) => false,
+        };
+        self.left(pane, id, slot, gone)
     }
 
     /// Marks a page that is about to be taken away: while it is nowhere, the kernel tells of no store to it, and a
@@ -113,6 +142,10 @@ impl Inner {
             self.table.give_back(slot);
         } else {
             self.table.set(slot, State::Poisoned);
+            // Whoever heals the extent just now may have seen it leave.
+            if let Some(extent) = pane.extent(id.page()) {
+                extent.is_sick();
+            }
         }
         gone
     }

@@ -90,6 +90,8 @@ pub(crate) struct Held {
     pub(crate) poison: Block,
     /// Where it is now. Whoever holds it for writing touches no window.
     place: RwLock<Place>,
+    /// Whose memory that is: told without a lock, as it is asked where an access faults.
+    rank: AtomicU64,
     later: Mutex<Vec<Place>>,
     /// Those that were, as long as anybody is at them or a transfer is late: the last handle of a home is not to be
     /// dropped where an access faults.
@@ -142,11 +144,13 @@ impl Held {
             places.push(Place { home, first, generation, users: Arc::default() });
         }
         let place = places.remove(0);
+        let rank = AtomicU64::new(place.home.rank().0.into());
         let poison = patterned(pattern)?;
         let pages = asked.start / PAGE..asked.end / PAGE;
         let (place, later) = (RwLock::new(place), Mutex::new(places));
         let (former, health) = (Mutex::default(), Health::default());
-        Ok(Self { pages, group: class.pages(), pattern, poison, place, later, former, health })
+        let group = class.pages();
+        Ok(Self { pages, group, pattern, poison, place, rank, later, former, health })
     }
 
     /// Where it is now; `None` if that could not be told in time.
@@ -166,7 +170,13 @@ impl Held {
 
     /// Whose memory it is now.
     pub(crate) fn rank(&self) -> Rank {
-        self.place.read().unwrap_or_else(PoisonError::into_inner).home.rank()
+        Rank(self.rank.load(Relaxed) as u32)
+    }
+
+    /// Puts it at its next place, of which the caller has the lock. Gives the former one.
+    fn put_at(&self, place: &mut Place, next: Place) -> Place {
+        self.rank.store(next.home.rank().0.into(), Relaxed);
+        core::mem::replace(place, next)
     }
 
     pub(crate) fn health(&self) -> &Health {
@@ -237,7 +247,7 @@ impl Held {
             return false;
         }
         let next = Place { generation: place.generation + 1, ..later.remove(0) };
-        former.push(core::mem::replace(&mut *place, next));
+        former.push(self.put_at(&mut place, next));
         drop((place, former, later));
         self.health.moved.store(1, Relaxed);
         self.is_well();
@@ -267,7 +277,7 @@ impl Held {
         let generation = place.generation + 1;
         let next = Place { home, first, generation, users: Arc::default() };
         let mut former = locked(&self.former);
-        former.push(core::mem::replace(&mut *place, next));
+        former.push(self.put_at(&mut place, next));
         former.reserve(later.len());
         drop((former, place, later));
         self.is_well();

@@ -24,6 +24,9 @@ use crate::{
 
 /// How long an access that has waited in vain may wait for a place for the pattern.
 const A_PATTERN: Duration = Duration::from_millis(10);
+/// How long an access that has waited behind others for as long as it may is given all the same: home may answer, and they
+/// may have waited for another.
+const A_CHANCE: Duration = Duration::from_millis(10);
 /// Pages that are fetched at once.
 const BATCH: usize = 64;
 
@@ -37,7 +40,11 @@ pub(crate) struct Service {
 
 impl Pager for Service {
     fn fault(&self, fault: PageFault) -> Served {
-        self.pool.fault(&self.pane, fault)
+        self.pool.fault(&self.pane, fault, Duration::ZERO)
+    }
+
+    fn fault_after(&self, fault: PageFault, waited: Duration) -> Served {
+        self.pool.fault(&self.pane, fault, waited)
     }
 }
 
@@ -52,9 +59,13 @@ enum Missed {
 }
 
 impl Inner {
-    fn fault(&self, pane: &Pane, fault: PageFault) -> Served {
+    fn fault(&self, pane: &Pane, fault: PageFault, waited: Duration) -> Served {
         let Some(extent) = pane.extent(fault.page) else { return Served::Refused };
-        let (id, mut clock) = (pane.id(fault.page), Clock::of(self.settings.deadline));
+        let deadline = self.settings.deadline;
+        let spent = waited.min(deadline.saturating_sub(A_CHANCE));
+        let (id, mut clock) = (pane.id(fault.page), Clock::of(deadline).after(spent));
+        // What somebody has hold of may take that much more, and whoever that is has a bound of its own.
+        let mut more = Some(deadline / 2);
         add(&pane.counts.misses, 1);
         loop {
             let mut is_held = false;
@@ -80,10 +91,15 @@ impl Inner {
                         clock.give_way();
                     }
                 }
+                Claim::Locked => is_held = true,
             }
             if !clock.pause() {
                 if is_held {
-                    return Served::Again;
+                    match more.take() {
+                        Some(more) => clock.extend(more),
+                        None => return self.patch(pane, extent, id),
+                    }
+                    continue;
                 }
                 extent.failed(&self.settings);
                 return self.poison(pane, extent, id);
@@ -100,6 +116,10 @@ impl Inner {
                     if is_poison { Some(extent.poison.clone()) } else { self.twins(slot, 1) };
                 let placed = from.map(|from| pane.paging.place(id.page(), &from, &mut |_| ()));
                 self.table.set(slot, state);
+                if is_poison {
+                    // Whoever healed the extent meanwhile has passed it over.
+                    extent.is_sick();
+                }
                 return matches!(placed, Some(Ok(())));
             }
         }
@@ -118,6 +138,8 @@ impl Inner {
         let mut batch = Batch::new();
         batch.push((id, slot));
         self.add_neighbours(pane, extent, id.page(), &mut batch);
+        // Of pages that had these slots before, and had gone home.
+        batch.iter().for_each(|&(_, slot)| _ = self.unsent.clear(slot.0));
         let (asked, brought) = match extent.place(clock) {
             Some(place) => (Some(place.generation), self.bring(extent, &place, &batch, clock)),
             None => (None, Err(Missed::Nowhere)),
@@ -177,7 +199,7 @@ impl Inner {
             }
             match claim {
                 Claim::Mine(slot) => batch.push((id, slot)),
-                Claim::Found(_) | Claim::Crowded => {}
+                Claim::Found(_) | Claim::Crowded | Claim::Locked => {}
                 Claim::NoSlot => return,
             }
         }
@@ -299,11 +321,29 @@ impl Inner {
                 Claim::Crowded => {
                     self.make_room_beside(id);
                 }
+                Claim::Locked => {}
             }
             if !clock.pause() {
                 break None;
             }
         };
+        self.place_pattern(pane, extent, id, slot)
+    }
+
+    /// Has an access read the pattern although somebody has hold of its page, and does not come to an end: when that
+    /// one does, what it puts in place of the pattern counts.
+    fn patch(&self, pane: &Pane, extent: &Held, id: PageId) -> Served {
+        add(&pane.counts.poisoned, 1);
+        self.place_pattern(pane, extent, id, None)
+    }
+
+    fn place_pattern(
+        &self,
+        pane: &Pane,
+        extent: &Held,
+        id: PageId,
+        slot: Option<SlotIndex>,
+    ) -> Served {
         let mut is_other = false;
         let place = pane.paging.place(id.page(), &extent.poison, &mut |_| is_other = true);
         let placed = place.is_ok();

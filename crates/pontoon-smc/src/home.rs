@@ -66,6 +66,8 @@ pub struct Home {
     in_handler: bool,
     inline_bytes: usize,
     system_atomics: bool,
+    /// Shared by all handles of it. Dropped last: whoever has the only one has the only one of the rest.
+    users: Arc<()>,
 }
 
 impl Home {
@@ -88,7 +90,13 @@ impl Home {
             in_handler,
             inline_bytes,
             system_atomics,
+            users: Arc::default(),
         }))
+    }
+
+    /// Whether nobody else has a handle of it.
+    pub(crate) fn is_alone(&mut self) -> bool {
+        Arc::get_mut(&mut self.users).is_some()
     }
 
     /// Whose memory it is.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use pontoon_hal::link::LinkError;
-use pontoon_signal::{Bound, Host, Nanos, Os, Seq, shim::Ordering::Relaxed};
+use pontoon_signal::{Bound, Host, Nanos, Os, Seq, shim::Ordering::Relaxed, undisturbed};
 
 use crate::{
     Home,
@@ -13,7 +13,7 @@ use crate::{
     extent::{Held, Place},
     pane::Pane,
     pool::Inner,
-    table::{Claim, PageId, State},
+    table::{Claim, PageId, SlotIndex, State},
 };
 
 /// The longest that it sleeps.
@@ -44,6 +44,7 @@ impl Inner {
                     }
                 }
             }
+            self.leave_homes();
             let _ = bell.wait_ge_bounded(next, Bound::within(NAP).spinning(0)).map(|_| ());
         }
     }
@@ -72,7 +73,7 @@ impl Inner {
 
     /// Frees the slots whose transfers were late, once nothing of them can come any more.
     fn give_back_stuck(&self) {
-        for slot in self.table.slots().filter(|&slot| self.table.state(slot) == State::Stuck) {
+        for slot in self.table.stuck() {
             let id = self.table.page(slot);
             let (number, generation) = self.table.late(slot);
             let extent = self.pane(id).and_then(|pane| pane.extent(id.page()));
@@ -85,8 +86,7 @@ impl Inner {
 
     /// Whether transfers of that home of an extent are late.
     fn is_late(&self, pane: &Pane, extent: &Held, generation: u64) -> bool {
-        let stuck = self.table.slots().filter(|&slot| self.table.state(slot) == State::Stuck);
-        let mut late = stuck.filter(|&slot| self.table.late(slot).1 == generation);
+        let mut late = self.table.stuck().filter(|&slot| self.table.late(slot).1 == generation);
         late.any(|slot| {
             let id = self.table.page(slot);
             id.window() == pane.window && extent.pages.contains(&id.page())
@@ -147,17 +147,30 @@ impl Inner {
         home.read_versions(page, self.nowhere())
     }
 
-    /// Its home answers: the pattern goes, and the next accesses fetch.
+    /// Its home answers: the pattern goes, and the next accesses fetch. A page that cannot be had just now is sick yet, and
+    /// goes another time.
     pub(crate) fn heal(&self, pane: &Pane, extent: &Held) {
+        // Before the first look: who puts the pattern in place, or back, behind it says so after.
         extent.is_healed();
-        for slot in self.table.slots().filter(|&slot| self.table.state(slot) == State::Poisoned) {
+        for slot in self.table.poisoned() {
             let id = self.table.page(slot);
-            let is_its = id.window() == pane.window && extent.pages.contains(&id.page());
-            if is_its && self.table.turn(slot, id, State::Poisoned, State::Leaving) {
-                self.leave_poison(pane, id, slot);
+            if id.window() == pane.window && extent.pages.contains(&id.page()) {
+                // A handler of the program's may miss that very page.
+                undisturbed(|| {
+                    if self.table.turn(slot, id, State::Poisoned, State::Leaving) {
+                        self.leave_poison(pane, id, slot);
+                    }
+                });
             }
         }
-        self.discard_strays(pane, extent);
+        for page in pane.strays(extent, extent.pages.clone()) {
+            if !undisturbed(|| self.discard_stray(pane, extent, page)) {
+                extent.is_sick();
+            }
+        }
+        if extent.may_be_sick() {
+            return;
+        }
         let (home, bytes) = (extent.rank().0, extent.bytes());
         let lost = pane.lost.all().filter(|page| extent.pages.contains(page)).count();
         if lost > 0 {
@@ -173,40 +186,60 @@ impl Inner {
         tracing::info!(target: "pontoon::smc", home, window = pane.window, ?bytes, "a home is back");
     }
 
-    /// Takes away the pattern of pages that no table knows of.
-    fn discard_strays(&self, pane: &Pane, extent: &Held) {
-        for page in pane.strays(extent, extent.pages.clone()) {
-            let id = pane.id(page);
-            // Claimed, so that nobody fetches it meanwhile; there was no room once, and may be none now.
-            let claim = match self.table.claim(id) {
-                Claim::Mine(slot) => Some(slot),
-                // It is in its table by now.
-                Claim::Found(_) => {
-                    pane.is_no_stray(extent, page);
-                    continue;
-                }
-                Claim::NoSlot | Claim::Crowded => {
-                    let mut clock = self.a_page();
-                    let any = (0..LOOKS.min(self.table.len())).map(|_| self.next());
-                    let gone =
-                        self.table.beside(id).chain(any).any(|slot| self.evict(slot, &mut clock));
-                    match self.table.claim(id) {
-                        Claim::Mine(slot) if gone => Some(slot),
-                        _ => None,
+    /// Takes away the pattern of a page that no table knows of. Whether it is none any more.
+    fn discard_stray(&self, pane: &Pane, extent: &Held, page: usize) -> bool {
+        let id = pane.id(page);
+        // Claimed, so that nobody fetches it meanwhile; there was no room once, and may be none now.
+        let slot = match self.table.claim(id) {
+            Claim::Mine(slot) => slot,
+            Claim::Found(slot) => return self.outgrow(pane, extent, id, slot),
+            Claim::Locked => return false,
+            Claim::NoSlot | Claim::Crowded => {
+                let mut clock = self.a_page();
+                let any = (0..LOOKS.min(self.table.len())).map(|_| self.next());
+                let gone =
+                    self.table.beside(id).chain(any).any(|slot| self.evict(slot, &mut clock));
+                match self.table.claim(id) {
+                    Claim::Mine(slot) if gone => slot,
+                    Claim::Mine(slot) => {
+                        self.drop_claim(id, slot);
+                        return false;
                     }
+                    _ => return false,
                 }
-            };
-            let Some(slot) = claim else {
-                // Another time.
-                extent.is_sick();
-                return;
-            };
-            // What cannot be taken away is met again when its page is fetched.
-            if pane.take_pattern(page) {
-                pane.is_no_stray(extent, page);
             }
-            self.table.forget(id, slot);
-            self.table.give_back(slot);
+        };
+        let gone = pane.take_pattern(page);
+        if gone {
+            pane.is_no_stray(extent, page);
         }
+        self.drop_claim(id, slot);
+        gone
+    }
+
+    fn drop_claim(&self, id: PageId, slot: SlotIndex) {
+        self.table.forget(id, slot);
+        self.table.give_back(slot);
+    }
+
+    /// A page that was marked as a stray is in its table by now. Whether it is none any more.
+    fn outgrow(&self, pane: &Pane, extent: &Held, id: PageId, slot: SlotIndex) -> bool {
+        if self.table.state(slot) == State::Poisoned {
+            pane.is_no_stray(extent, id.page());
+            return true;
+        }
+        // Who fetches it puts it in place of the pattern, or fails to; and who takes it away puts it back.
+        if !self.table.turn(slot, id, State::Resident, State::Busy) {
+            return false;
+        }
+        // Stores that are written through may have left a page in its slot alone, and the pattern in its place: the next
+        // access finds the twin.
+        let is_here = !pane.is_guarded(id.page())
+            || pane.paging.discard(id.page()..id.page() + 1).is_ok();
+        self.table.set(slot, State::Resident);
+        if is_here {
+            pane.is_no_stray(extent, id.page());
+        }
+        is_here
     }
 }

@@ -1,26 +1,25 @@
 //! Stores that cannot be made where they are trapped, over a link that no signal handler can use: a thread makes
 //! them, and the one whose store it is waits.
 
+mod place;
+
 use core::fmt;
-use std::{
-    sync::{Arc, Mutex, MutexGuard, TryLockError},
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::{sync::Arc, thread::JoinHandle, time::Duration};
 
 use pontoon_hal::{
-    guard::{Change, Refusal, STORE_MAX, Storer, Unmade},
+    guard::{Change, Refusal, Storer, Unmade},
     paging::PagingError,
 };
 use pontoon_signal::{
     Bound, SharedPublisher, SignalTable, Slot as Bell, SlotId, SystemError, TableShape,
     shim::{AtomicU64, Ordering::Relaxed},
+    spawn_undisturbed,
 };
 
+use self::place::{Place, What, Work};
 use crate::{
     SmcError,
     clock::Clock,
-    extent::locked,
     stores::{Stores, Undone},
 };
 
@@ -39,36 +38,10 @@ pub(crate) struct Mailbox {
 
 struct Post {
     stores: Arc<Stores>,
-    places: [Mutex<Letter>; PLACES],
+    places: [Place; PLACES],
     bell: SharedPublisher,
     bell_slot: Bell,
     stop: AtomicU64,
-}
-
-/// A store, and what became of it.
-struct Letter {
-    state: State,
-    at: usize,
-    what: What,
-    bytes: Vec<u8>,
-    made: Result<u64, Undone>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Free,
-    Asked,
-    /// The thread is at it.
-    Working,
-    Made,
-    /// The thread is at it, and nobody waits any more.
-    Left,
-}
-
-#[derive(Clone, Copy)]
-enum What {
-    Store,
-    Change { bytes: usize, change: Change },
 }
 
 impl Mailbox {
@@ -83,18 +56,13 @@ impl Mailbox {
         let slot = SlotId::new(0, 0);
         let bell = signals.shared_publisher(slot).map_err(failed)?.unnoted();
         let bell_slot = signals.slot(slot).map_err(failed)?;
-        let places = core::array::from_fn(|_| {
-            let bytes = Vec::with_capacity(STORE_MAX);
-            Mutex::new(Letter { state: State::Free, at: 0, what: What::Store, bytes, made: Ok(0) })
-        });
+        let places = core::array::from_fn(|_| Place::new());
         let post = Arc::new(Post { stores, places, bell, bell_slot, stop: AtomicU64::new(0) });
-        let thread = thread::Builder::new().name("pontoon-stores".into()).spawn({
+        let thread = spawn_undisturbed("pontoon-stores", {
             let post = Arc::clone(&post);
             move || post.run()
         });
-        let thread = thread.map_err(|error| {
-            refused(SystemError { call: "clone", code: error.raw_os_error().unwrap_or_default() })
-        })?;
+        let thread = thread.map_err(refused)?;
         Ok(Self { post, thread: Some(thread) })
     }
 }
@@ -112,22 +80,13 @@ impl Post {
         }
     }
 
-    fn make(&self, place: &Mutex<Letter>) {
-        let mut letter = locked(place);
-        if letter.state != State::Asked {
-            return;
-        }
-        letter.state = State::Working;
-        let (at, what, bytes) = (letter.at, letter.what, core::mem::take(&mut letter.bytes));
-        drop(letter);
+    fn make(&self, place: &Place) {
+        let Some(Work { at, what, bytes }) = place.begin() else { return };
         let made = match what {
             What::Store => self.stores.make(at, &bytes).map(|()| 0),
             What::Change { bytes, change } => self.stores.alter(at, bytes, change),
         };
-        let mut letter = locked(place);
-        letter.bytes = bytes;
-        letter.made = made;
-        letter.state = if letter.state == State::Left { State::Free } else { State::Made };
+        place.end(bytes, made);
     }
 
     /// Asks for a store and waits for it. It runs in a signal handler.
@@ -136,15 +95,7 @@ impl Post {
         let deadline = self.stores.pool.settings.deadline;
         let mut clock = Clock::of(deadline.saturating_mul(PLACES as u32).saturating_add(MORE));
         let place = loop {
-            let free = self.places.iter().find_map(|place| {
-                let letter = tried(place)?;
-                (letter.state == State::Free).then_some((place, letter))
-            });
-            if let Some((place, mut letter)) = free {
-                letter.state = State::Asked;
-                (letter.at, letter.what) = (at, what);
-                letter.bytes.clear();
-                letter.bytes.extend_from_slice(bytes);
+            if let Some(place) = self.places.iter().find(|place| place.ask(at, what, bytes)) {
                 break place;
             }
             if !clock.pause() {
@@ -154,35 +105,14 @@ impl Post {
         self.bell.pub_release(1);
         loop {
             let is_over = !clock.pause();
-            let Some(mut letter) = tried(place) else {
-                if is_over {
-                    return Err(self.stores.not_made(at, clock.waited()));
-                }
-                continue;
-            };
-            match letter.state {
-                State::Made => {
-                    letter.state = State::Free;
-                    return core::mem::replace(&mut letter.made, Ok(0));
-                }
-                State::Asked if is_over => letter.state = State::Free,
-                State::Working if is_over => letter.state = State::Left,
-                _ => {}
+            if let Some(made) = place.made() {
+                return made;
             }
             if is_over {
-                drop(letter);
+                place.leave();
                 return Err(self.stores.not_made(at, clock.waited()));
             }
         }
-    }
-}
-
-/// A letter that nobody reads or writes just now.
-fn tried(place: &Mutex<Letter>) -> Option<MutexGuard<'_, Letter>> {
-    match place.try_lock() {
-        Ok(letter) => Some(letter),
-        Err(TryLockError::Poisoned(letter)) => Some(letter.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
     }
 }
 

@@ -6,14 +6,17 @@ use std::sync::{
 };
 
 use pontoon_hal::paging::{PAGE, Paging, PagingError};
-use pontoon_signal::{Words, shim::Ordering::Relaxed};
+use pontoon_signal::{
+    Words,
+    shim::{AtomicU64, Ordering::Relaxed},
+};
 
 use crate::{
     Extent, OpenError,
     bits::Bits,
     clock::Clock,
     counts::{Counts, add},
-    extent::Held,
+    extent::{Held, locked},
     stream::Streams,
     table::PageId,
 };
@@ -38,6 +41,10 @@ pub(crate) struct Pane {
     guarded: OnceLock<Words>,
     /// Held for writing while pages become guarded, and for reading by those who store to pages that are not.
     changing: RwLock<()>,
+    /// How many wait for that: who would store to pages lets them go first.
+    waiting: AtomicU64,
+    /// Pages whose stores are written through as long as somebody keeps that so.
+    through: Mutex<Vec<Range<usize>>>,
 }
 
 impl Pane {
@@ -63,7 +70,7 @@ impl Pane {
             }
         }
         held.iter().for_each(Held::make_ready);
-        let (counts, streams, finding, changing) = Default::default();
+        let (counts, streams, finding, changing, through) = Default::default();
         let (extents, guarded) = (held.into(), OnceLock::new());
         let [lost, strays] = [Bits::new(pages)?, Bits::new(pages)?];
         Ok(Self {
@@ -77,6 +84,8 @@ impl Pane {
             finding,
             guarded,
             changing,
+            waiting: AtomicU64::new(0),
+            through,
         })
     }
 
@@ -111,7 +120,8 @@ impl Pane {
         pages.filter(|&page| self.strays.is_set(page))
     }
 
-    /// Takes the pattern of a page away, and notes whether anything was stored to it. Whether it is gone.
+    /// Takes the pattern of a page away, and notes whether anything was stored to it. Whether it is gone; else it is
+    /// the caller's to say, once others can see the page again, that its extent [is sick](Held::is_sick).
     pub(crate) fn take_pattern(&self, page: usize) -> bool {
         let pattern = self.extent(page).map_or(0, |extent| extent.pattern);
         let mut stray = 0;
@@ -151,16 +161,47 @@ impl Pane {
 
     /// Keeps pages from becoming guarded meanwhile; `None` if that could not be had in time.
     pub(crate) fn unchanged(&self, clock: &mut Clock) -> Option<RwLockReadGuard<'_, ()>> {
-        until(clock, || self.changing.try_read())
+        until(clock, || match self.waiting.load(Relaxed) {
+            0 => self.changing.try_read(),
+            _ => Err(TryLockError::WouldBlock),
+        })
     }
 
     /// Keeps others from storing to pages; `None` if that could not be had in time.
     pub(crate) fn alone(&self, clock: &mut Clock) -> Option<RwLockWriteGuard<'_, ()>> {
-        until(clock, || self.changing.try_write())
+        self.waiting.fetch_add(1, Relaxed);
+        let alone = until(clock, || self.changing.try_write());
+        self.waiting.fetch_sub(1, Relaxed);
+        alone
+    }
+
+    /// Takes pages for stores that are written through. The others that have some of them, if there are any.
+    pub(crate) fn take_through(self: &Arc<Self>, pages: Range<usize>) -> Result<Taken, Range<usize>> {
+        let mut all = locked(&self.through);
+        let other = all.iter().find(|it| it.start < pages.end && pages.start < it.end);
+        if let Some(other) = other {
+            return Err(other.clone());
+        }
+        all.push(pages.clone());
+        Ok(Taken { pane: Arc::clone(self), pages })
     }
 
     pub(crate) fn id(&self, page: usize) -> PageId {
         PageId::new(self.window, page)
+    }
+}
+
+/// Pages that are nobody else's to have written through, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pane: Arc<Pane>,
+    pages: Range<usize>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // No two have a page in common.
+        locked(&self.pane.through).retain(|pages| *pages != self.pages);
     }
 }
 

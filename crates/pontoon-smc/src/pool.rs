@@ -10,7 +10,7 @@
 use core::{fmt, ops::Range};
 use std::{
     sync::{Arc, Mutex, MutexGuard, Once, OnceLock, TryLockError},
-    thread::{self, JoinHandle},
+    thread::JoinHandle,
 };
 
 use pontoon_hal::{
@@ -22,6 +22,7 @@ use pontoon_signal::{
     Block, Seq, SharedPublisher, SignalTable, Slot as Bell, SlotId, Span, SystemError, TableShape,
     Words,
     shim::{AtomicU64, Ordering::Relaxed},
+    spawn_undisturbed,
 };
 
 use crate::{
@@ -62,6 +63,8 @@ pub(crate) struct Inner {
     /// What each may yet be sent from, of a call that did not wait for it.
     stages: [Mutex<Option<(Home, Seq)>>; STAGES],
     registered: Mutex<Vec<(Arc<dyn Link>, Registered)>>,
+    /// A handle of each home: the last is not to be dropped where an access faults.
+    homes: Mutex<Vec<Home>>,
     registrations: AtomicU64,
     pub(crate) hand: AtomicU64,
     /// A page that an access waits for, and whose bucket is full of pages that have to go home first.
@@ -94,13 +97,10 @@ impl Pool {
     /// [`OpenError`].
     pub fn new(settings: Settings) -> Result<Self, OpenError> {
         let inner = Arc::new(Inner::new(settings)?);
-        let thread = thread::Builder::new().name("pontoon-keeper".into()).spawn({
+        // What the program's handlers do may need a page that the keeper has hold of.
+        let thread = spawn_undisturbed("pontoon-keeper", {
             let inner = Arc::clone(&inner);
             move || inner.keep()
-        });
-        let thread = thread.map_err(|error| SystemError {
-            call: "clone",
-            code: error.raw_os_error().unwrap_or_default(),
         })?;
         let keeper = Keeper { inner: Arc::clone(&inner), thread: Some(thread) };
         Ok(Self { inner, _keeper: Arc::new(keeper) })
@@ -125,7 +125,9 @@ impl Pool {
             registered.push((Arc::clone(link), memory.clone()));
             memory
         };
-        Ok(Home::new(Arc::clone(link), region, memory)?)
+        let home = Home::new(Arc::clone(link), region, memory)?;
+        locked(&self.inner.homes).extend(home.clone());
+        Ok(home)
     }
 
     /// A window over `paging`, made of those extents. Bytes of none of them are nobody's: who touches them gets a
@@ -209,6 +211,7 @@ impl Inner {
             opened: Mutex::new(0),
             stages: Default::default(),
             registered: Mutex::default(),
+            homes: Mutex::default(),
             registrations: AtomicU64::new(0),
             hand: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
@@ -305,6 +308,13 @@ impl Inner {
     pub(crate) fn settled(&self, slot: SlotIndex) {
         self.owed.settle(slot);
         self.unsent.clear(slot.0);
+    }
+
+    /// Lets go of homes that nobody else has any more.
+    pub(crate) fn leave_homes(&self) {
+        // Not under the lock: what goes with them is the link's.
+        let gone: Vec<_> = locked(&self.homes).extract_if(.., Home::is_alone).collect();
+        drop(gone);
     }
 
     /// Has the keeper look.

@@ -210,6 +210,8 @@ impl Inner {
     /// Those of `pages` that are marked, in order.
     pub(crate) fn unsent(&self, pane: &Pane, pages: &Range<usize>) -> Vec<(usize, SlotIndex)> {
         let marked = self.unsent.all().map(SlotIndex).map(|slot| (self.table.page(slot), slot));
+        // A mark may have come to a slot whose page had just gone home.
+        let marked = marked.filter(|&(id, slot)| self.table.find(id) == Some(slot));
         let its = marked.filter(|(id, _)| id.window() == pane.window && pages.contains(&id.page()));
         let mut found: Vec<_> = its.map(|(id, slot)| (id.page(), slot)).collect();
         found.sort_unstable_by_key(|&(page, _)| page);

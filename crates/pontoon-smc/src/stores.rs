@@ -219,6 +219,7 @@ impl Stores {
                             clock.give_way();
                         }
                     }
+                    Claim::Locked => {}
                 }
                 if !clock.pause() {
                     return Err(late(extent, clock.waited()));
@@ -231,12 +232,14 @@ impl Stores {
     /// Lets go of a page: one that home may have other bytes of than this side knows is here no more.
     fn let_go(&self, page: &Mine, is_known: bool) {
         let Mine { id, slot, is } = *page;
-        if is == Is::Here && is_known {
-            return self.pool.table.set(slot, State::Resident);
+        if is == Is::Pattern {
+            // Whatever was stored to it before its stores were written through is lost, and counted.
+            self.pool.leave_poison(&self.pane, id, slot);
+            return;
         }
-        if is != Is::Away && self.pane.paging.discard(id.page()..id.page() + 1).is_err() {
-            let state = if is == Is::Here { State::Resident } else { State::Poisoned };
-            return self.pool.table.set(slot, state);
+        let here = id.page()..id.page() + 1;
+        if is == Is::Here && (is_known || self.pane.paging.discard(here).is_err()) {
+            return self.pool.table.set(slot, State::Resident);
         }
         self.pool.settled(slot);
         self.pool.table.forget(id, slot);

@@ -7,10 +7,15 @@
 //! ```
 //!
 //! - T1: a page has one entry at most: entries come and go under their bucket's lock, which nobody holds
-//!   for longer than it takes to look at seven words, and nobody while he touches a window.
+//!   for longer than it takes to look at seven words, nobody while he touches a window, and nobody on a thread that
+//!   a handler of the program's may interrupt there ([`undisturbed`](pontoon_signal::undisturbed)).
 //! - T2: what is done with a slot is for whoever turned its state from *resident* to *busy* or *leaving*, or took
 //!   it from the free ones. All others look on.
 //! - T3: an entry goes before its slot is free, so who finds an entry and then a slot with that page has found it.
+
+mod page;
+
+pub use page::{Claim, PageId, SlotIndex, State, Version};
 
 use pontoon_signal::{
     Seq, SystemError, Words,
@@ -34,110 +39,8 @@ const NEXT: usize = 3;
 pub const SLOTS_MAX: usize = 1 << SLOT_BITS;
 /// Looks at a lock before the processor is given away.
 const LOOKS: u32 = 100;
-
-/// A page of a window of the pool: the window's number, and the page's in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageId(u64);
-
-impl PageId {
-    /// The most pages of a window: 4 TiB of them.
-    pub const PAGES_MAX: usize = 1 << 30;
-    /// The most windows of a pool.
-    pub const WINDOWS_MAX: usize = 64;
-
-    /// Page `page` of window `window`.
-    pub const fn new(window: usize, page: usize) -> Self {
-        Self((window as u64) << 30 | page as u64)
-    }
-
-    /// Both as one number, which is not 0.
-    pub const fn number(self) -> u64 {
-        self.0 + 1
-    }
-
-    /// The page of a [number](Self::number).
-    pub const fn of_number(number: u64) -> Option<Self> {
-        match number.checked_sub(1) {
-            Some(id) => Some(Self(id)),
-            None => None,
-        }
-    }
-
-    /// The window's number.
-    pub fn window(self) -> usize {
-        (self.0 >> 30) as usize
-    }
-
-    /// The page's number in it.
-    pub fn page(self) -> usize {
-        (self.0 & (Self::PAGES_MAX as u64 - 1)) as usize
-    }
-}
-
-/// What a slot is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
-pub enum State {
-    /// Nobody's.
-    Free,
-    /// Its page is on its way from home.
-    Fetching,
-    /// Its page is in the window, and it holds what home has of it.
-    Resident,
-    /// Somebody compares or merges; the page is in the window.
-    Busy,
-    /// Its page was or is being taken away.
-    Leaving,
-    /// Home did not answer: the pattern is in the window.
-    Poisoned,
-    /// Its page is gone, but a transfer may yet write here.
-    Stuck,
-}
-
-impl State {
-    const ALL: [Self; 7] = [
-        Self::Free,
-        Self::Fetching,
-        Self::Resident,
-        Self::Busy,
-        Self::Leaving,
-        Self::Poisoned,
-        Self::Stuck,
-    ];
-
-    fn of(word: u64) -> Self {
-        Self::ALL[(word & 7) as usize % Self::ALL.len()]
-    }
-}
-
-/// A page's place in the pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotIndex(
-    /// Counted from 0.
-    pub usize,
-);
-
-/// Which of a page's bytes a slot holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
-    /// How often it had changed at home.
-    pub number: u64,
-    /// At which home, of those that its extent had: another counts by itself.
-    pub generation: u64,
-}
-
-/// What came of asking for a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
-    /// It is, or comes, there.
-    Found(SlotIndex),
-    /// It is the caller's to fetch.
-    Mine(SlotIndex),
-    /// There is no free slot.
-    NoSlot,
-    /// Its bucket is full: one of [its pages](Table::beside) has to go.
-    Crowded,
-}
+/// Looks at a lock before somebody who may do without gives up: of a thread that does not get a processor.
+const LOOKS_MAX: u32 = 100_000;
 
 /// The tables of a pool.
 #[derive(Debug)]
@@ -149,6 +52,9 @@ pub struct Table {
     /// The first free slot, plus one, below a number that changes each time.
     free: AtomicU64,
     free_count: AtomicU64,
+    /// How many slots are *poisoned*, and *stuck*: one more at most while they become or cease to be so.
+    poisoned_count: AtomicU64,
+    stuck_count: AtomicU64,
 }
 
 impl Table {
@@ -163,8 +69,9 @@ impl Table {
         let count = (len / LOAD).max(1) | 1;
         let buckets = Words::zeroed(count * BUCKET)?;
         let slots = Words::zeroed(len * WORDS)?;
-        let (free, free_count) = (AtomicU64::new(0), AtomicU64::new(0));
-        let table = Self { buckets, count, slots, len, free, free_count };
+        let [free, free_count, poisoned_count, stuck_count] = [0; 4].map(AtomicU64::new);
+        let table =
+            Self { buckets, count, slots, len, free, free_count, poisoned_count, stuck_count };
         for slot in (0..len).rev() {
             table.push_free(SlotIndex(slot));
         }
@@ -180,6 +87,21 @@ impl Table {
     /// How many slots are free, more or less while others take and give.
     pub fn free(&self) -> usize {
         self.free_count.load(Relaxed) as usize
+    }
+
+    /// The slots that are *poisoned*, as they are just now. If there are none, none is looked at.
+    pub fn poisoned(&self) -> impl Iterator<Item = SlotIndex> + '_ {
+        self.those(State::Poisoned, &self.poisoned_count)
+    }
+
+    /// The slots that are *stuck*, in the same way.
+    pub fn stuck(&self) -> impl Iterator<Item = SlotIndex> + '_ {
+        self.those(State::Stuck, &self.stuck_count)
+    }
+
+    fn those(&self, state: State, count: &AtomicU64) -> impl Iterator<Item = SlotIndex> + '_ {
+        let len = if count.load(Relaxed) == 0 { 0 } else { self.len };
+        (0..len).map(SlotIndex).filter(move |&slot| self.state(slot) == state)
     }
 
     /// Bytes of the tables.
@@ -216,7 +138,10 @@ impl Table {
         }
         let Some(slot) = self.pop_free() else { return Claim::NoSlot };
         let bucket = self.bucket(id);
-        let _locked = Locked::of(&bucket[0]);
+        let Some(_locked) = Locked::tried(&bucket[0]) else {
+            self.push_free(slot);
+            return Claim::Locked;
+        };
         let mut room = None;
         for entry in &bucket[1..=WAYS] {
             let value = entry.load(Relaxed);
@@ -260,8 +185,20 @@ impl Table {
 
     /// Gives a slot back whose page was forgotten.
     pub fn give_back(&self, slot: SlotIndex) {
+        let was = self.state(slot);
         self.word(slot, STATE).store(State::Free as u64, Relaxed);
+        if let Some(count) = self.count_of(was) {
+            count.fetch_sub(1, Relaxed);
+        }
         self.push_free(slot);
+    }
+
+    fn count_of(&self, state: State) -> Option<&AtomicU64> {
+        match state {
+            State::Poisoned => Some(&self.poisoned_count),
+            State::Stuck => Some(&self.stuck_count),
+            _ => None,
+        }
     }
 
     /// What a slot was just now; who does anything by it turns it.
@@ -288,15 +225,25 @@ impl Table {
             return false;
         }
         if self.is_of(slot, id) {
+            if let Some(count) = self.count_of(from) {
+                count.fetch_sub(1, Relaxed);
+            }
             return true;
         }
         // It was another's by then: as it was.
-        self.set(slot, from);
+        self.store(slot, from);
         false
     }
 
     /// Turns the caller's slot to another state.
     pub fn set(&self, slot: SlotIndex, to: State) {
+        if let Some(count) = self.count_of(to) {
+            count.fetch_add(1, Relaxed);
+        }
+        self.store(slot, to);
+    }
+
+    fn store(&self, slot: SlotIndex, to: State) {
         // SYNC(smc-slot) release: pairs with turn.
         self.word(slot, STATE).store(to as u64, sync("smc-slot", Release));
     }
@@ -370,14 +317,24 @@ impl Table {
 struct Locked<'b>(&'b AtomicU64);
 
 impl<'b> Locked<'b> {
+    /// Whoever has the lock is on its way out of it: T1.
     fn of(lock: &'b AtomicU64) -> Self {
-        let mut looks = 0;
-        // SYNC(smc-bucket) acquire: pairs with the drop: the entries that the last one made are seen.
-        while lock.compare_exchange(0, 1, sync("smc-bucket", Acquire), Relaxed).is_err() {
-            looks += 1;
-            if looks < LOOKS { spin_loop() } else { yield_now() }
+        loop {
+            if let Some(locked) = Self::tried(lock) {
+                return locked;
+            }
         }
-        Self(lock)
+    }
+
+    fn tried(lock: &'b AtomicU64) -> Option<Self> {
+        for look in 0..LOOKS_MAX {
+            // SYNC(smc-bucket) acquire: pairs with the drop: the entries that the last one made are seen.
+            if lock.compare_exchange(0, 1, sync("smc-bucket", Acquire), Relaxed).is_ok() {
+                return Some(Self(lock));
+            }
+            if look < LOOKS { spin_loop() } else { yield_now() }
+        }
+        None
     }
 }
 

@@ -9,7 +9,9 @@ use pontoon_hal::{
 };
 use pontoon_signal::{Bound, shim::Ordering::Relaxed};
 
-use crate::{SmcError, Window, clock::Clock, mailbox::Mailbox, release::late, stores::Stores};
+use crate::{
+    SmcError, Window, clock::Clock, mailbox::Mailbox, pane::Taken, release::late, stores::Stores,
+};
 
 /// When a store to a range that is written through returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,11 +41,12 @@ pub enum Arrival {
 /// ```
 #[must_use]
 pub struct Through {
-    window: Window,
     stores: Arc<Stores>,
-    // In this order: stores come to an end before those who make them.
+    // In this order: stores come to an end before those who make them, and then another may have the pages.
     _guard: Box<dyn Guard>,
     _mailbox: Option<Arc<Mailbox>>,
+    _taken: Taken,
+    window: Window,
 }
 
 impl Window {
@@ -57,7 +60,8 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`SmcError::Paging`] where stores cannot be trapped, as on other processors than x86-64; else [`SmcError`] if what was
+    /// [`SmcError::Twice`] if some of the pages are written through already; [`SmcError::Occupied`] if other calls did not leave
+    /// the window in time; [`SmcError::Paging`] where stores cannot be trapped, as on other processors than x86-64; else [`SmcError`] if what was
     /// stored before did not go home: then call it again, as stores to the range raise SIGSEGV meanwhile.
     ///
     /// # Blocks
@@ -75,10 +79,14 @@ impl Window {
             return Err(SmcError::OutOfRange { asked: bytes, bytes: self.bytes() });
         }
         let whole = pages.start * PAGE..pages.end * PAGE;
+        let pane = self.shared_pane();
+        let taken = pane.take_through(pages.clone()).map_err(|other| {
+            let other = other.start * PAGE..other.end * PAGE;
+            SmcError::Twice { asked: whole.clone(), other }
+        })?;
         // Most of it while stores go on.
         self.release(whole.clone(), bound)?;
         let mut clock = Clock::bound(bound);
-        let pane = self.shared_pane();
         let stores = Stores::new(self.shared_inner(), Arc::clone(pane), pages.clone(), arrival)?;
         let stores = Arc::new(stores);
         let mailbox = if pane.paging.asks_in_handler() {
@@ -91,15 +99,16 @@ impl Window {
             None => Arc::clone(&stores) as _,
         };
         let alone = pane.alone(&mut clock);
-        let alone = alone.ok_or_else(|| {
-            let extent = self.extent_of(whole.start..whole.start + 8);
-            extent.map_or_else(|error| error, |extent| late(extent, clock.waited()))
+        let alone = alone.ok_or_else(|| SmcError::Occupied {
+            bytes: whole.clone(),
+            waited: clock.waited(),
         })?;
         let guard = pane.paging.guard(pages.clone(), storer)?;
         self.release(whole, clock.left())?;
         pane.set_guarded(pages)?;
         drop(alone);
-        Ok(Through { window: self.clone(), stores, _guard: guard, _mailbox: mailbox })
+        let window = self.clone();
+        Ok(Through { stores, _guard: guard, _mailbox: mailbox, _taken: taken, window })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Windows: memory of other ranks as addresses of this process.
 
-use core::{fmt, ops::Range, ptr::NonNull};
+use core::{any::Any, fmt, ops::Range, ptr::NonNull};
 use std::sync::Arc;
 
 use pontoon_hal::paging::{PAGE, PAGE_WORDS, Pager};
@@ -11,7 +11,7 @@ use pontoon_signal::{
 
 use crate::{
     AcquireReport, Cell, Home, OpenError, Pool, Released, SmcError, Statistics, extent::Held,
-    fetch::Service, pane::Pane, table::State,
+    fetch::Service, pane::Pane,
 };
 
 /// Memory of other ranks under addresses of this process. A handle.
@@ -23,13 +23,22 @@ use crate::{
 /// reach home. Of one byte that both wrote, what home had last is kept, and counted.
 #[derive(Clone)]
 pub struct Window {
+    // Before the pool: who serves its faults asks that.
+    _serving: Option<Arc<dyn Any + Send + Sync>>,
     pool: Pool,
     pane: Arc<Pane>,
 }
 
 impl Window {
     pub(crate) fn new(pool: Pool, pane: Arc<Pane>) -> Self {
-        Self { pool, pane }
+        Self { _serving: None, pool, pane }
+    }
+
+    /// The same, which keeps `serving` as long as any handle of it is there: what has its faults served. It may not keep
+    /// this window itself.
+    #[must_use]
+    pub fn served_by(self, serving: impl Any + Send + Sync) -> Self {
+        Self { _serving: Some(Arc::new(serving)), ..self }
     }
 
     /// Whom its paging has to ask for pages.
@@ -222,7 +231,8 @@ impl Window {
     }
 
     /// Ranges of bytes, by whole pages, of which stores were lost since this was called last: they were made to the
-    /// pattern, which has gone since. A store of the pattern itself is none.
+    /// pattern, which has gone since, or to a page that had to make room, could not go home, and that the kernel had no
+    /// memory to put back. A store of the pattern itself is none.
     pub fn lost(&self) -> Vec<Range<usize>> {
         ranges(self.pane.lost.take())
     }
@@ -310,8 +320,7 @@ impl crate::pool::Inner {
     /// How many of these pages hold the pattern.
     fn poisoned(&self, pane: &Pane, extent: &Held, pages: Range<usize>) -> u64 {
         let strays = pane.strays(extent, pages.clone()).count() as u64;
-        let slots = self.table.slots().filter(|&slot| self.table.state(slot) == State::Poisoned);
-        let ids = slots.map(|slot| self.table.page(slot));
+        let ids = self.table.poisoned().map(|slot| self.table.page(slot));
         let its = ids.filter(|id| id.window() == pane.window && pages.contains(&id.page()));
         its.count() as u64 + strays
     }

@@ -1,6 +1,6 @@
 //! A fault, and who serves it.
 
-use core::fmt;
+use core::{fmt, time::Duration};
 
 /// An access that a thread cannot go on with until somebody does something about its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct Fault {
     pub write: bool,
     /// Whether the page is [poisoned](crate::Window::poison), or its memory is broken.
     pub poisoned: bool,
+    /// How long it has waited behind others since a [`Server`](crate::Server) read it. In the thread that made it nothing.
+    pub waited: Duration,
 }
 
 /// What was done about a fault.

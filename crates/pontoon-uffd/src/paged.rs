@@ -7,7 +7,10 @@ use pontoon_hal::{
     guard::{Guard, Storer},
     paging::{self, PAGE, PageFault, Paging, PagingError, Written},
 };
-use pontoon_signal::{Block, shim::AtomicU64};
+use pontoon_signal::{
+    Block,
+    shim::{AtomicU64, yield_now},
+};
 
 use crate::{
     Attached, Fault, Feature, Features, PageError, Pager, Placed, ReserveError, Run, ServeError,
@@ -99,8 +102,8 @@ struct Asked(Arc<dyn paging::Pager>);
 
 impl Pager for Asked {
     fn fault(&self, fault: Fault) -> Served {
-        let Fault { page, write, .. } = fault;
-        match self.0.fault(PageFault { page, write }) {
+        let Fault { page, write, waited, .. } = fault;
+        match self.0.fault_after(PageFault { page, write }, waited) {
             paging::Served::Again => Served::Again,
             paging::Served::Refused => Served::NotMine,
         }
@@ -173,16 +176,10 @@ impl Paging for Paged {
         }
         let words = shelf.words(0).ok_or(EMPTY)?;
         let gone = last(words);
-        if !gone {
-            // Not protected: what is in it is not what it was placed with. Whatever was put in its place meanwhile goes.
-            let mut tries = 0..TRIES;
-            while self.window.copy_in(page, words, false).map_err(told)? != Placed::All {
-                tries.next().ok_or(BUSY)?;
-                self.window.drop_pages(page..page + 1).map_err(told)?;
-            }
-        }
-        shelf.clear(0..1).map_err(told)?;
-        Ok(gone)
+        let back = if gone { Ok(()) } else { self.put_back(page, words) };
+        // The page is gone all the same; a shelf that is not clear takes no other.
+        let _ = shelf.clear(0..1);
+        back.map(|()| gone)
     }
 
     fn discard(&self, pages: Range<usize>) -> Result<(), PagingError> {
@@ -242,6 +239,24 @@ impl Paging for Paged {
 }
 
 impl Paged {
+    /// Puts a page back as it was, in place of whatever was put there meanwhile.
+    fn put_back(&self, page: usize, words: &[AtomicU64]) -> Result<(), PagingError> {
+        let lost = |error| PagingError::loss(told(error).code);
+        for _ in 0..TRIES {
+            // Not protected: what is in it is not what it was placed with.
+            match self.window.copy_in(page, words, false) {
+                Ok(Placed::All) => return Ok(()),
+                Ok(Placed::AlreadyThere { .. }) => {
+                    self.window.drop_pages(page..page + 1).map_err(lost)?;
+                }
+                // The page that this one has is on its way back to the kernel, or another.
+                Err(PageError::Refused { code: libc::ENOMEM, .. }) => yield_now(),
+                Err(error) => return Err(lost(error)),
+            }
+        }
+        Err(PagingError::loss(libc::ENOMEM))
+    }
+
     fn is_guarded(&self, page: usize) -> bool {
         self.guarded.get().is_some_and(|guarded| guarded.is_set(page))
     }

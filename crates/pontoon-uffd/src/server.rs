@@ -1,14 +1,16 @@
 //! Faults served by threads of our own.
 
 use std::{
+    collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
 };
 
 use pontoon_signal::{
-    SystemError,
+    Host, Nanos, Os, SystemError,
     shim::{AtomicU64, Ordering::Relaxed},
+    spawn_undisturbed,
 };
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
@@ -41,6 +43,22 @@ struct Shared {
     /// Readable once the server ends.
     stop: OwnedFd,
     stopping: AtomicU64,
+    row: Mutex<Row>,
+}
+
+/// Faults that were read while no thread was free for them, and threads that are.
+#[derive(Debug, Default)]
+struct Row {
+    faults: VecDeque<Read>,
+    /// How many threads wait for faults. Where one does, no fault is in the row.
+    idle: usize,
+}
+
+/// A fault that was read, and when.
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    message: abi::Message,
+    at: Nanos,
 }
 
 impl core::fmt::Debug for Shared {
@@ -49,8 +67,8 @@ impl core::fmt::Debug for Shared {
     }
 }
 
-/// How many faults a thread takes at a time. The others of it wait meanwhile, so it is few.
-const AT_ONCE: usize = 4;
+/// How many faults are read at a time where no thread is free: from then on their time counts.
+const AT_ONCE: usize = 64;
 
 impl Server {
     /// Starts `threads` threads, or one if that is 0.
@@ -78,19 +96,15 @@ impl Server {
         // A server before this one has closed it.
         let opened = window.reserved().open(0..window.bytes());
         opened.map_err(system("mprotect")).map_err(free)?;
-        let stopping = AtomicU64::new(0);
-        let window = Arc::clone(window);
-        let shared = Arc::new(Shared { window, pager, stop, stopping });
+        let (stopping, window) = (AtomicU64::new(0), Arc::clone(window));
+        let faults = VecDeque::with_capacity(AT_ONCE);
+        let row = Mutex::new(Row { faults, idle: 0 });
+        let shared = Arc::new(Shared { window, pager, stop, stopping, row });
         let mut server = Self { shared, threads: Vec::new() };
         for _ in 0..threads.max(1) {
             let shared = Arc::clone(&server.shared);
-            let started = thread::Builder::new()
-                .name("pontoon-uffd".into())
-                .spawn(move || shared.run())
-                .map_err(|error| SystemError {
-                    call: "clone",
-                    code: error.raw_os_error().unwrap_or(0),
-                })?;
+            // What the program's handlers do may need a page that it is about to put in.
+            let started = spawn_undisturbed("pontoon-uffd", move || shared.run())?;
             server.threads.push(started);
         }
         Ok(server)
@@ -99,26 +113,67 @@ impl Server {
 
 impl Shared {
     fn run(&self) {
-        let mut messages = [abi::Message::default(); AT_ONCE];
         while self.stopping.load(Relaxed) == 0 {
-            let mut files = [
-                PollFd::new(self.window.descriptor(), PollFlags::IN),
-                PollFd::new(&self.stop, PollFlags::IN),
-            ];
-            match poll(&mut files, None) {
-                Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
-                // Short of memory: the next try may have it.
-                Err(_) => thread::yield_now(),
+            if let Some(read) = self.next() {
+                self.serve(&read);
             }
-            if !files[0].revents().intersects(PollFlags::IN) {
-                continue;
-            }
-            let count = self.window.descriptor().read(&mut messages).unwrap_or(0);
-            messages[..count].iter().for_each(|message| self.serve(message));
         }
     }
 
-    fn serve(&self, message: &abi::Message) {
+    /// The next fault: of those that were read, or as soon as there is one.
+    fn next(&self) -> Option<Read> {
+        {
+            let mut row = self.row();
+            if let Some(read) = row.faults.pop_front() {
+                // The time of those that came meanwhile counts too.
+                self.read(&mut row, AT_ONCE);
+                return Some(read);
+            }
+            row.idle += 1;
+        }
+        let is_there = self.wait();
+        let mut row = self.row();
+        row.idle -= 1;
+        if is_there {
+            // What others are free for is theirs: they do not wait for this one.
+            let most = if row.idle > 0 { 1 } else { AT_ONCE };
+            self.read(&mut row, most);
+        }
+        row.faults.pop_front()
+    }
+
+    /// Waits until there may be a fault.
+    fn wait(&self) -> bool {
+        let mut files = [
+            PollFd::new(self.window.descriptor(), PollFlags::IN),
+            PollFd::new(&self.stop, PollFlags::IN),
+        ];
+        match poll(&mut files, None) {
+            Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
+            // Short of memory: the next try may have it.
+            Err(_) => thread::yield_now(),
+        }
+        files[0].revents().intersects(PollFlags::IN)
+    }
+
+    /// Reads faults into the row, as many as are there, up to so many in it.
+    fn read(&self, row: &mut Row, most: usize) {
+        let mut messages = [abi::Message::default(); AT_ONCE];
+        let room = most.saturating_sub(row.faults.len());
+        if room > 0 {
+            let count = self.window.descriptor().read(&mut messages[..room]).unwrap_or(0);
+            let at = Os.now();
+            row.faults.extend(messages[..count].iter().map(|&message| Read { message, at }));
+        }
+    }
+
+    /// Nobody who has it calls the pager.
+    fn row(&self) -> MutexGuard<'_, Row> {
+        self.row.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self, read: &Read) {
+        let Read { message, at: since } = read;
         if message.event != abi::UFFD_EVENT_PAGEFAULT {
             return;
         }
@@ -133,7 +188,8 @@ impl Shared {
             return;
         }
         let write = message.flags & abi::UFFD_PAGEFAULT_FLAG_WRITE != 0;
-        let fault = Fault { page, at, write, poisoned: window.is_poisoned(page) };
+        let waited = Os.now().since(*since).as_duration();
+        let fault = Fault { page, at, write, poisoned: window.is_poisoned(page), waited };
         let asked = catch_unwind(AssertUnwindSafe(|| self.pager.fault(fault)));
         if asked.unwrap_or(Served::NotMine) == Served::NotMine {
             self.refuse(page);

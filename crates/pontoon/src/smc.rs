@@ -40,7 +40,7 @@ pub use pontoon_smc::{
 pub use pontoon_uffd::{
     AlternateStack, Feature, Features, ReserveError, ServeError, on_this_thread,
 };
-use pontoon_uffd::{Paged, Service, Serving};
+use pontoon_uffd::{Paged, Service};
 
 use pontoon_hal::paging::PAGE;
 use pontoon_signal::{Bound, Rank};
@@ -61,11 +61,9 @@ pub enum Faults {
     Threads(usize),
 }
 
-/// A window of this process, and who serves it, until this is dropped: then nobody is to touch it any more.
+/// A window of this process, and who serves it, until this and all handles of the window are dropped.
 #[derive(Debug)]
 pub struct Mapped {
-    // Dropped first: nobody is asked for a page of a window that is gone.
-    _serving: Serving,
     window: Window,
 }
 
@@ -111,7 +109,7 @@ impl Mapped {
                 tracing::warn!(target: "pontoon::smc", lacks, "windows are slower on this kernel");
             });
         }
-        Ok(Self { _serving: serving, window })
+        Ok(Self { window: window.served_by(serving) })
     }
 }
 

@@ -108,7 +108,8 @@ impl Record {
             return Served::Again;
         }
         let poisoned = delivered.is_broken_memory() || self.window.is_poisoned(page);
-        self.pager.fault(Fault { page, at, write, poisoned })
+        let waited = core::time::Duration::ZERO;
+        self.pager.fault(Fault { page, at, write, poisoned, waited })
     }
 }
 
