@@ -234,8 +234,8 @@ impl Inner {
         }
         // Stores that are written through may have left a page in its slot alone, and the pattern in its place: the next
         // access finds the twin.
-        let is_here = !pane.is_guarded(id.page())
-            || pane.paging.discard(id.page()..id.page() + 1).is_ok();
+        let is_here =
+            !pane.is_guarded(id.page()) || pane.paging.discard(id.page()..id.page() + 1).is_ok();
         self.table.set(slot, State::Resident);
         if is_here {
             pane.is_no_stray(extent, id.page());

@@ -61,6 +61,8 @@ mod stream;
 #[cfg(not(pontoon_loom))]
 mod through;
 #[cfg(not(pontoon_loom))]
+mod turns;
+#[cfg(not(pontoon_loom))]
 mod window;
 
 #[cfg(not(pontoon_loom))]

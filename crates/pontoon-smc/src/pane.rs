@@ -1,15 +1,10 @@
 //! A window as the pool sees it: its pages, and the extents they are of.
 
 use core::ops::Range;
-use std::sync::{
-    Arc, Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult,
-};
+use std::sync::{Arc, Mutex, OnceLock, RwLockReadGuard, RwLockWriteGuard};
 
 use pontoon_hal::paging::{PAGE, Paging, PagingError};
-use pontoon_signal::{
-    Words,
-    shim::{AtomicU64, Ordering::Relaxed},
-};
+use pontoon_signal::{Words, shim::Ordering::Relaxed};
 
 use crate::{
     Extent, OpenError,
@@ -19,6 +14,7 @@ use crate::{
     extent::{Held, locked},
     stream::Streams,
     table::PageId,
+    turns::Turns,
 };
 
 #[derive(Debug)]
@@ -39,10 +35,8 @@ pub(crate) struct Pane {
     pub(crate) finding: Mutex<()>,
     /// A bit for each page whose stores are written through: no plain store changes it, and none of ours may.
     guarded: OnceLock<Words>,
-    /// Held for writing while pages become guarded, and for reading by those who store to pages that are not.
-    changing: RwLock<()>,
-    /// How many wait for that: who would store to pages lets them go first.
-    waiting: AtomicU64,
+    /// Alone while pages become guarded, beside each other those who store to pages that are not.
+    changing: Turns,
     /// Pages whose stores are written through as long as somebody keeps that so.
     through: Mutex<Vec<Range<usize>>>,
 }
@@ -84,7 +78,6 @@ impl Pane {
             finding,
             guarded,
             changing,
-            waiting: AtomicU64::new(0),
             through,
         })
     }
@@ -161,22 +154,19 @@ impl Pane {
 
     /// Keeps pages from becoming guarded meanwhile; `None` if that could not be had in time.
     pub(crate) fn unchanged(&self, clock: &mut Clock) -> Option<RwLockReadGuard<'_, ()>> {
-        until(clock, || match self.waiting.load(Relaxed) {
-            0 => self.changing.try_read(),
-            _ => Err(TryLockError::WouldBlock),
-        })
+        self.changing.beside(clock)
     }
 
     /// Keeps others from storing to pages; `None` if that could not be had in time.
     pub(crate) fn alone(&self, clock: &mut Clock) -> Option<RwLockWriteGuard<'_, ()>> {
-        self.waiting.fetch_add(1, Relaxed);
-        let alone = until(clock, || self.changing.try_write());
-        self.waiting.fetch_sub(1, Relaxed);
-        alone
+        self.changing.alone(clock)
     }
 
     /// Takes pages for stores that are written through. The others that have some of them, if there are any.
-    pub(crate) fn take_through(self: &Arc<Self>, pages: Range<usize>) -> Result<Taken, Range<usize>> {
+    pub(crate) fn take_through(
+        self: &Arc<Self>,
+        pages: Range<usize>,
+    ) -> Result<Taken, Range<usize>> {
         let mut all = locked(&self.through);
         let other = all.iter().find(|it| it.start < pages.end && pages.start < it.end);
         if let Some(other) = other {
@@ -202,16 +192,5 @@ impl Drop for Taken {
     fn drop(&mut self) {
         // No two have a page in common.
         locked(&self.pane.through).retain(|pages| *pages != self.pages);
-    }
-}
-
-fn until<G>(clock: &mut Clock, attempt: impl Fn() -> TryLockResult<G>) -> Option<G> {
-    loop {
-        match attempt() {
-            Ok(held) => return Some(held),
-            Err(TryLockError::Poisoned(held)) => return Some(held.into_inner()),
-            Err(TryLockError::WouldBlock) if clock.pause() => {}
-            Err(TryLockError::WouldBlock) => return None,
-        }
     }
 }

@@ -99,10 +99,8 @@ impl Window {
             None => Arc::clone(&stores) as _,
         };
         let alone = pane.alone(&mut clock);
-        let alone = alone.ok_or_else(|| SmcError::Occupied {
-            bytes: whole.clone(),
-            waited: clock.waited(),
-        })?;
+        let alone = alone
+            .ok_or_else(|| SmcError::Occupied { bytes: whole.clone(), waited: clock.waited() })?;
         let guard = pane.paging.guard(pages.clone(), storer)?;
         self.release(whole, clock.left())?;
         pane.set_guarded(pages)?;

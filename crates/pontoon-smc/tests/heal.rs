@@ -13,7 +13,7 @@ use std::{
 use common::{Client, Plain, pair, patient, silent::Silent};
 use pontoon_hal::{
     link::Link,
-    paging::{PAGE, Paging, PagingError, Written},
+    paging::{PAGE, PageFault, Paging, PagingError, Served, Written},
 };
 use pontoon_signal::{
     Block,
@@ -39,17 +39,37 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A paging whose next pages that are to be taken away are not.
+/// A paging that does not always do what it is asked for, or not at once.
 #[derive(Debug)]
 struct Flaky {
     plain: Arc<Plain>,
-    refusals: AtomicU64,
     error: PagingError,
+    /// A page that is not taken away, plus one, and how many times more.
+    refused: AtomicU64,
+    refusals: AtomicU64,
+    /// Whether the next page that is taken away, or is put in place and is there, is held on to; and which that was,
+    /// plus one.
+    holds: AtomicU64,
+    held: AtomicU64,
+    /// A page that is told of as stored to, plus one.
+    told: AtomicU64,
 }
 
 impl Flaky {
-    fn refuse(&self, takes: u64) {
+    fn over(plain: &Arc<Plain>, error: PagingError) -> Arc<Self> {
+        let [refused, refusals, holds, held, told] = [0; 5].map(AtomicU64::new);
+        Arc::new(Self { plain: Arc::clone(plain), error, refused, refusals, holds, held, told })
+    }
+
+    fn hold(&self, page: usize) {
+        if self.holds.load(Relaxed) != 0 && self.held.swap(page as u64 + 1, Relaxed) == 0 {
+            until("the page to be let go of", || self.holds.load(Relaxed) == 0);
+        }
+    }
+
+    fn refuse(&self, page: usize, takes: u64) {
         self.refusals.store(takes, Relaxed);
+        self.refused.store(page as u64 + 1, Relaxed);
     }
 }
 
@@ -76,6 +96,9 @@ impl Paging for Flaky {
         from: &Block,
         there: &mut dyn FnMut(usize),
     ) -> Result<(), PagingError> {
+        if self.plain.is_there(page) {
+            self.hold(page);
+        }
         self.plain.place(page, from, there)
     }
 
@@ -84,6 +107,10 @@ impl Paging for Flaky {
         pages: Range<usize>,
         found: &mut [Range<usize>],
     ) -> Result<Written, PagingError> {
+        if let Some(page) = (self.told.load(Relaxed) as usize).checked_sub(1) {
+            found[0] = page..page + 1;
+            return Ok(Written { ranges: 1, next: pages.end });
+        }
         self.plain.written(pages, found)
     }
 
@@ -99,11 +126,15 @@ impl Paging for Flaky {
                 true => Ok(true),
             };
         }
-        if self.refusals.load(Relaxed) > 0 {
+        if self.refused.load(Relaxed) == page as u64 + 1 && self.refusals.load(Relaxed) > 0 {
             self.refusals.fetch_sub(1, Relaxed);
             return Err(self.error);
         }
-        self.plain.take(page, last)
+        let taken = self.plain.take(page, last)?;
+        if taken {
+            self.hold(page);
+        }
+        Ok(taken)
     }
 
     fn discard(&self, pages: Range<usize>) -> Result<(), PagingError> {
@@ -125,8 +156,7 @@ fn scene(deadline: Duration, error: PagingError) -> Scene {
     let pool = Pool::new(settings(deadline)).unwrap();
     let home = pool.home(&link, pair.region.clone()).unwrap().unwrap();
     let plain = Plain::new(PAGES);
-    let refusals = AtomicU64::new(0);
-    let flaky = Arc::new(Flaky { plain: Arc::clone(&plain), refusals, error });
+    let flaky = Flaky::over(&plain, error);
     let extent = Extent::new(WHOLE, home, 0);
     let client = Client::new(pool.window(Arc::clone(&flaky) as _, vec![extent]).unwrap(), plain);
     (0..PAGES).for_each(|page| pair.put_home(page * PAGE, &[7; 8]));
@@ -141,7 +171,7 @@ fn a_page_with_the_pattern_goes_although_it_could_not_at_once() {
     let Scene { silent, flaky, client, pair: _pair } = scene(Duration::from_millis(50), BUSY);
     silent.be_silent(true);
     assert_ne!(client.load(0), 7);
-    flaky.refuse(1);
+    flaky.refuse(0, 1);
     silent.be_silent(false);
     until("the keeper to try", || flaky.refusals.load(Relaxed) == 0);
     until("the page to be what home has", || client.load(0) == 7);
@@ -157,12 +187,32 @@ fn a_stray_goes_although_it_could_not_at_once() {
     silent.be_silent(true);
     assert_ne!(client.load(100 * PAGE), 7);
     assert!(client.window.check(100 * PAGE..101 * PAGE).is_err());
-    flaky.refuse(4);
+    flaky.refuse(100, 2);
     silent.be_silent(false);
     client.window.release(WHOLE, patient()).unwrap();
     until("the keeper to try", || flaky.refusals.load(Relaxed) == 0);
     until("the page to be what home has", || client.load(100 * PAGE) == 7);
     until("all to be well", || client.window.check(WHOLE).is_ok());
+}
+
+/// An access that had missed it may just be at it.
+#[test]
+fn a_page_with_the_pattern_that_somebody_holds_while_its_home_is_back_goes_later() {
+    let Scene { silent, flaky, client, pair: _pair } = scene(Duration::from_millis(50), BUSY);
+    silent.be_silent(true);
+    assert_ne!(client.load(0), 7);
+    assert_ne!(client.load(PAGE), 7);
+    flaky.holds.store(1, Relaxed);
+    let fault = PageFault { page: 0, write: false };
+    thread::scope(|scope| {
+        let late = scope.spawn(|| client.window.pager().fault(fault));
+        until("the access to be at it", || flaky.held.load(Relaxed) == 1);
+        silent.be_silent(false);
+        until("the other page to be what home has", || client.load(PAGE) == 7);
+        flaky.holds.store(0, Relaxed);
+        assert_eq!(late.join().unwrap(), Served::Again);
+    });
+    until("the page to be what home has", || client.load(0) == 7);
 }
 
 /// Threads miss the same pages while their home stops and goes on, over and over.
@@ -188,6 +238,50 @@ fn no_page_keeps_the_pattern_of_accesses_that_are_late_while_it_is_healed() {
         // All go, so that they are missed again.
         (0..2).for_each(|_| (8..200).for_each(|page| _ = client.load(page * PAGE)));
     }
+}
+
+/// A release may find a store to the pattern of a page that is being fetched just now, and given up.
+#[test]
+fn a_page_whose_fetch_was_given_up_is_not_unsent() {
+    let Scene { silent, flaky, client, pair: _pair } = scene(Duration::from_millis(500), BUSY);
+    silent.be_silent(true);
+    let before = silent.posted();
+    thread::scope(|scope| {
+        let load = scope.spawn(|| client.load(0));
+        until("the fetch to begin", || silent.posted() > before);
+        flaky.told.store(1, Relaxed);
+        client.window.release(0..PAGE, patient()).unwrap();
+        flaky.told.store(0, Relaxed);
+        assert_ne!(load.join().unwrap(), 7);
+    });
+    assert_eq!(client.window.unsent(), []);
+    silent.be_silent(false);
+    until("the page to be what home has", || client.load(0) == 7);
+    // Whatever has those slots by now.
+    (0..64).for_each(|page| client.touch(page));
+    assert_eq!(client.window.unsent(), []);
+}
+
+/// Whoever has hold of a page may come to no end: of a thread that gets no processor, say.
+#[test]
+fn an_access_to_a_page_that_somebody_holds_for_ever_ends_with_the_pattern() {
+    let Scene { flaky, client, pair: _pair, .. } = scene(Duration::from_millis(50), BUSY);
+    (0..64).for_each(|page| client.touch(page));
+    flaky.holds.store(1, Relaxed);
+    thread::scope(|scope| {
+        // It makes room.
+        let other = scope.spawn(|| client.load(100 * PAGE));
+        until("a page to be taken away", || flaky.held.load(Relaxed) != 0);
+        let byte = (flaky.held.load(Relaxed) as usize - 1) * PAGE;
+        let started = Instant::now();
+        assert_ne!(client.load(byte), 7);
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        assert!(client.window.check(byte..byte + 8).is_err());
+        flaky.holds.store(0, Relaxed);
+        assert_eq!(other.join().unwrap(), 7);
+        until("the page to be what home has", || client.load(byte) == 7);
+        until("all to be well", || client.window.check(WHOLE).is_ok());
+    });
 }
 
 /// A page that had to make room, could not go home and could not be put back comes from home, and its stores are told of.
