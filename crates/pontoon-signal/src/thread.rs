@@ -77,7 +77,8 @@ fn all_but_own() -> sigset_t {
 fn swap(set: &sigset_t) -> Option<sigset_t> {
     let mut before = MaybeUninit::uninit();
     // SAFETY: it reads one whole set and writes another into room for it.
-    let code = unsafe { libc::pthread_sigmask(SIG_SETMASK, ptr::from_ref(set), before.as_mut_ptr()) };
+    let code =
+        unsafe { libc::pthread_sigmask(SIG_SETMASK, ptr::from_ref(set), before.as_mut_ptr()) };
     // SAFETY: the call that succeeded has written it.
     (code == 0).then(|| unsafe { before.assume_init() })
 }

@@ -11,7 +11,7 @@ use pontoon::{
     Rank, World,
     hal::conformance::part,
     smc::{
-        Arrival, Extent, Faults, Feature, Features, MapError, Mapped, Pool, Settings,
+        Arrival, Extent, Faults, Feature, Features, MapError, Mapped, Pool, Settings, Window,
         on_this_thread,
     },
     ucx::Library,
@@ -88,6 +88,11 @@ fn client(world: &World, me: usize, faults: Faults) -> u64 {
         .sum();
     let cell = window.cell(BYTES - 8).unwrap();
     cell.fetch_add(1, bound()).unwrap();
+    let home = world.home(&pool, Rank(0), "memory", bound()).unwrap();
+    let other = Mapped::open(&pool, vec![Extent::new(0..BYTES, home, 0)], faults).unwrap();
+    let handle = Window::clone(&other);
+    drop(other);
+    assert_eq!(handle.word(24).unwrap().load(Relaxed), 7, "its pages come as long as it is there");
     world.barrier("read", bound()).unwrap();
     assert_eq!(cell.load_fresh(bound()), Ok(2));
     world.barrier("fresh", bound()).unwrap();

@@ -1,0 +1,139 @@
+//! Pages that a store has to itself while it is made.
+
+use core::ops::Range;
+
+use arrayvec::ArrayVec;
+use pontoon_hal::{guard::STORE_MAX, paging::PAGE};
+
+use super::{Stores, Undone, lost};
+use crate::{
+    SmcError,
+    clock::Clock,
+    extent::{Held, Place},
+    release::late,
+    table::{Claim, PageId, SlotIndex, State},
+};
+
+/// Pages that a store can be of.
+const PAGES: usize = STORE_MAX / PAGE + 1;
+pub(super) type Pages = ArrayVec<Mine, PAGES>;
+
+/// A page that nobody else fetches, compares or stores to.
+pub(super) struct Mine {
+    pub(super) id: PageId,
+    pub(super) slot: SlotIndex,
+    pub(super) is: Is,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Is {
+    /// Not here, and not fetched as long as this holds its slot.
+    Away,
+    Here,
+    /// Here, with the pattern.
+    Pattern,
+}
+
+impl Stores {
+    /// Does something with pages of an extent that nobody else touches meanwhile. What home has of them is not known if it
+    /// fails: they are fetched anew.
+    pub(super) fn with<T>(
+        &self,
+        pages: Range<usize>,
+        mut work: impl FnMut(&Held, &Place, &Pages, &mut Clock) -> Result<T, SmcError>,
+    ) -> Result<T, Undone> {
+        loop {
+            let extent = self.extent(pages.start)?;
+            let mut clock = Clock::of(self.pool.settings.deadline);
+            let (mut mine, mut asked) = (Pages::new(), None);
+            let done = self.hold(extent, pages.clone(), &mut mine, &mut clock).and_then(|()| {
+                let place = extent.place(&mut clock);
+                let place = place.ok_or_else(|| late(extent, clock.waited()))?;
+                asked = Some(place.generation);
+                work(extent, &place, &mine, &mut clock)
+            });
+            for page in mine {
+                self.let_go(&page, done.is_ok());
+            }
+            match done {
+                Ok(done) => return Ok(done),
+                // It is elsewhere by now.
+                Err(_)
+                    if asked.is_some()
+                        && extent.generation().is_some_and(|now| Some(now) != asked) => {}
+                Err(error) if self.falls_back(extent, &error) => {}
+                Err(error) => return Err(lost(extent, error)),
+            }
+        }
+    }
+
+    fn hold(
+        &self,
+        extent: &Held,
+        pages: Range<usize>,
+        mine: &mut Pages,
+        clock: &mut Clock,
+    ) -> Result<(), SmcError> {
+        let table = &self.pool.table;
+        // In the order of their numbers, as all do.
+        for page in pages {
+            let id = self.pane.id(page);
+            // Not before what was stored there is home.
+            while !self.pane.is_guarded(page) {
+                if !clock.pause() {
+                    return Err(late(extent, clock.waited()));
+                }
+            }
+            loop {
+                match table.claim(id) {
+                    Claim::Mine(slot) => {
+                        mine.push(Mine { id, slot, is: Is::Away });
+                        break;
+                    }
+                    Claim::Found(slot) => {
+                        let states = [(State::Resident, Is::Here), (State::Poisoned, Is::Pattern)];
+                        let turned = states
+                            .iter()
+                            .find(|(from, _)| table.turn(slot, id, *from, State::Busy));
+                        if let Some(&(_, is)) = turned {
+                            mine.push(Mine { id, slot, is });
+                            break;
+                        }
+                    }
+                    Claim::NoSlot => {
+                        if !self.pool.make_room() {
+                            clock.give_way();
+                        }
+                    }
+                    Claim::Crowded => {
+                        if !self.pool.make_room_beside(id) {
+                            clock.give_way();
+                        }
+                    }
+                    Claim::Locked => {}
+                }
+                if !clock.pause() {
+                    return Err(late(extent, clock.waited()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of a page: one that home may have other bytes of than this side knows is here no more.
+    fn let_go(&self, page: &Mine, is_known: bool) {
+        let Mine { id, slot, is } = *page;
+        if is == Is::Pattern {
+            // Whatever was stored to it before its stores were written through is lost, and counted.
+            self.pool.leave_poison(&self.pane, id, slot);
+            return;
+        }
+        let here = id.page()..id.page() + 1;
+        if is == Is::Here && (is_known || self.pane.paging.discard(here).is_err()) {
+            return self.pool.table.set(slot, State::Resident);
+        }
+        self.pool.settled(slot);
+        self.pool.table.forget(id, slot);
+        self.pool.table.give_back(slot);
+    }
+}
