@@ -169,6 +169,7 @@ fn stores_to_the_pattern_are_told_of_when_a_store_takes_it_away() {
     let through = window.write_through(0..PAGE, Arrival::Posted, patient()).unwrap();
     raw::store_word(window.base().as_ptr(), 2);
     through.check().unwrap();
-    assert_eq!((window.lost(), window.statistics().stray), (Vec::from([0..PAGE]), 8));
+    let first = 0..PAGE;
+    assert_eq!((window.lost(), window.statistics().stray), (vec![first], 8));
     silent.be_silent(false);
 }
