@@ -91,10 +91,12 @@ impl Channel {
         self.link.completions(self.peer).is_ok_and(|now| now.is(&self.link_done))
     }
 
-    /// Whether new ports need another: the peer was started again, or a ring of this one has ended though both peer
-    /// and proxy go on.
+    /// Whether new ports need another: the peer was started again, or a ring of this one has ended though both the way
+    /// to the peer and the proxy go on.
     pub(crate) fn is_broken(&self) -> bool {
-        let is_alive = || self.link.peer_state(self.peer) == PeerState::Alive;
+        let is_alive = || {
+            self.link_done.ending().is_none() && self.link.peer_state(self.peer) == PeerState::Alive
+        };
         let is_lost = |ending| match ending {
             Ending::Aborted { reason, .. } => reason::is_a_tasks(reason),
             _ => is_alive(),
