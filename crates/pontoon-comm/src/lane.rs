@@ -88,6 +88,12 @@ impl Lane {
         self.ring.as_ref()
     }
 
+    /// Whether all that was put in its ring is done; what was done is before what this thread does next.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.ring().is_none_or(|ring| ring.head() == self.done.acquire())
+    }
+
     /// The last port with `number` is gone: what it pushed is before the ring's head.
     pub(crate) fn retire(&self, number: u16) {
         self.routes.retire(number, || self.ring().map_or(self.done.value(), Ring::head));
@@ -97,6 +103,11 @@ impl Lane {
     #[inline]
     pub(crate) fn ending(&self) -> Option<Ending> {
         self.closed.get().map(|(ending, _)| *ending)
+    }
+
+    /// Since when that is so.
+    pub(crate) fn closed_at(&self) -> Option<Instant> {
+        self.closed.get().map(|(_, since)| *since)
     }
 
     /// Nothing more is pushed or begun. What is under way is yet to be done. The first ending stays; gives when

@@ -91,6 +91,27 @@ fn is_sent(link: &Held, log: &Log, teller: &Port) {
     ticket.wait(in_time()).expect("done");
 }
 
+/// Has a task of `port` refused, which ends its ring with that undone.
+fn break_it(link: &Held, port: &Port) {
+    link.before(Before::Refusal { at: link.posted() + 1 });
+    let told = port.signal(1, Weak).expect("room").wait(in_time());
+    assert!(matches!(told, Err(SendError::Link(LinkError::Foreign(_)))), "{told:?}");
+    link.before(Before::Nothing);
+}
+
+/// That strong signals of `port` are refused, each time, and weak ones are not.
+fn is_refused(link: &Held, port: &Port) {
+    for _ in 0..2 {
+        let told = port.signal(1, Strong).map(drop);
+        assert!(matches!(told, Err(SendError::Link(LinkError::Foreign(_)))), "{told:?}");
+    }
+    let posted = link.posted();
+    let mut weak = port.signal(1, Weak).expect("it vouches for itself");
+    until("the post", || link.posted() == posted + 1);
+    link.complete(1);
+    weak.wait(in_time()).expect("done");
+}
+
 /// What goes by a ring and by the one that replaced it is in one order.
 #[test]
 fn strong_by_an_old_channel_and_a_put_by_the_new() {
@@ -138,32 +159,36 @@ fn strong_fails_for_good_beside_a_ring_that_ended_undone() {
     let ([zero, _one], comm, log) = (pair(), comm(2), Log::default());
     let link = Held::over(&zero, "a", &log);
     let [first, sibling] = two_ports(&link, &zero, &comm, [0, 1]);
-    let break_it = |port: &Port| {
-        link.before(Before::Refusal { at: link.posted() + 1 });
-        let told = port.signal(1, Weak).expect("room").wait(in_time());
-        assert!(matches!(told, Err(SendError::Link(LinkError::Foreign(_)))), "{told:?}");
-        link.before(Before::Nothing);
-    };
-    let is_refused = |port: &Port| {
-        for _ in 0..2 {
-            let told = port.signal(1, Strong).map(drop);
-            assert!(matches!(told, Err(SendError::Link(LinkError::Foreign(_)))), "{told:?}");
-        }
-        let posted = link.posted();
-        let mut weak = port.signal(1, Weak).expect("it vouches for itself");
-        until("the post", || link.posted() == posted + 1);
-        link.complete(1);
-        weak.wait(in_time()).expect("done");
-    };
-    break_it(&first);
-    is_refused(&sibling);
+    break_it(&link, &first);
+    is_refused(&link, &sibling);
     let new = link.port(&zero, &comm, 2);
     is_sent(&link, &log, &new);
     // The same of a ring that was opened after this one, and ends.
     let beside_the_new = link.port(&zero, &comm, 3);
-    break_it(&beside_the_new);
-    [&sibling, &new].into_iter().for_each(is_refused);
+    break_it(&link, &beside_the_new);
+    [&sibling, &new].into_iter().for_each(|port| is_refused(&link, port));
     is_sent(&link, &log, &link.port(&zero, &comm, 4));
+}
+
+/// The same of one that was opened later and ended, also once nobody has it any more.
+#[test]
+fn strong_fails_for_good_once_a_newer_ring_has_ended_undone() {
+    let ([zero, _one], comm, log) = (pair(), comm(2), Log::default());
+    let link = Held::over(&zero, "a", &log);
+    let [first, oldest] = two_ports(&link, &zero, &comm, [0, 1]);
+    end_a_ring(&link, &zero, &comm, &first);
+    is_sent(&link, &log, &oldest);
+    let newer = two_ports(&link, &zero, &comm, [2, 3]);
+    break_it(&link, &newer[0]);
+    is_refused(&link, &oldest);
+    break_it(&link, &newer[1]);
+    drop(newer);
+    settle(&comm);
+    assert_eq!(comm.report().rings, 4);
+    let newest = link.port(&zero, &comm, 4);
+    assert_eq!(comm.report().rings, 4, "those two are forgotten");
+    is_refused(&link, &oldest);
+    is_sent(&link, &log, &newest);
 }
 
 /// Ports of a life of the peer that is over are told so; those that are opened after it was started again go by rings of
@@ -195,6 +220,20 @@ fn a_peer_that_is_started_again() {
     assert!(told.as_ref().is_err_and(SendError::is_peer_lost), "{told:?}");
     link.complete(1);
     is_sent(&link, &log, &link.port(&zero, &comm, 3));
+}
+
+/// A call by handles of a life that is over ends its ring as the dead would, and only that.
+#[test]
+fn a_ring_that_ends_for_a_peer_that_lives_is_replaced() {
+    let ([zero, _one], comm, log) = (pair(), comm(1), Log::default());
+    let link = Held::over(&zero, "a", &log);
+    let stale = link.port(&zero, &comm, 0);
+    link.before(Before::Death { at: 1 });
+    let told = stale.signal(1, Weak).expect("room").wait(in_time());
+    assert_eq!(told, Err(SendError::Link(LinkError::PeerDead { peer: Rank(1) })));
+    link.before(Before::Nothing);
+    is_sent(&link, &log, &link.port(&zero, &comm, 1));
+    assert_eq!(comm.report().rings, 2);
 }
 
 /// Who lets go of bytes of a life that is over does not end the one that followed it.

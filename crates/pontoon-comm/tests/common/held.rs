@@ -68,6 +68,8 @@ pub(crate) enum Before {
     Nothing,
     /// It is refused.
     Refusal { at: usize },
+    /// It is refused as one by handles of a peer that is dead.
+    Death { at: usize },
     /// It waits until the gate is open. Then the proxy panics, if that is said.
     Gate { at: usize, gate: Arc<Gate>, panics: bool },
     /// Each takes so long.
@@ -208,6 +210,9 @@ impl Held {
             }
             Some(Before::Refusal { at }) if at == self.posted() + 1 => {
                 return Err(LinkError::Foreign("what a test refuses"));
+            }
+            Some(Before::Death { at }) if at == self.posted() + 1 => {
+                return Err(LinkError::PeerDead { peer: Rank(1) });
             }
             Some(Before::Pause(time)) => std::thread::sleep(time),
             _ => {}
