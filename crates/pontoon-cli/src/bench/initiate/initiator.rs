@@ -322,9 +322,9 @@ mod tests {
         Bound, Seq,
         comm::{Comm, Mode, Settings},
         hal::link::Link,
+        shm::{ShmLink, identity},
         signal::{Rank, Segment, SegmentShape, TunedRing},
     };
-    use pontoon_shm::{ShmLink, identity};
 
     use super::{PATIENCE, patient};
 
