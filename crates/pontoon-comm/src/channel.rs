@@ -36,10 +36,9 @@ impl Family {
         self.is_split.load(Relaxed) != 0
     }
 
-    /// All lanes that somebody has yet, and the one that is kept for what it left undone.
+    /// All lanes that somebody has yet, with the one that is kept here for what it left undone.
     pub(crate) fn lanes(&self) -> Vec<Arc<Lane>> {
-        let kept = locked(&self.undone).clone();
-        locked(&self.lanes).iter().filter_map(Weak::upgrade).chain(kept).collect()
+        locked(&self.lanes).iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Keeps of the lanes of a channel that goes the one that was closed last with something undone: who vouches for
