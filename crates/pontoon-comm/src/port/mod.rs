@@ -128,7 +128,7 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// As [`Ticket::wait`].
+    /// As [`Ticket::wait`](crate::Ticket::wait).
     ///
     /// # Blocks
     ///
@@ -142,7 +142,7 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// As [`Ticket::wait`]; [`SendError::Link`].
+    /// As [`Ticket::wait`](crate::Ticket::wait); [`SendError::Link`].
     ///
     /// # Blocks
     ///
