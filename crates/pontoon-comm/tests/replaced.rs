@@ -13,9 +13,10 @@ use std::{
 
 use common::{Side, open, pair};
 use held::{Before, Held, Line, Log, settle, until};
-use pontoon_comm::{Comm, Port, SendError, Settings, Strong, Weak};
+use pontoon_comm::{Comm, Mode, Port, SendError, Settings, Strong, Weak};
 use pontoon_hal::link::{Link, LinkError, Order};
-use pontoon_signal::{Bound, Ending, Rank, Seq};
+use pontoon_shm::{ShmLink, identity};
+use pontoon_signal::{Bound, Ending, Rank, Segment, SegmentShape, Seq, SlotId};
 
 const PATIENCE: Duration = Duration::from_millis(500);
 const STRONG: Option<Order> = Some(Order::Strong);
@@ -220,6 +221,48 @@ fn a_peer_that_is_started_again() {
     assert!(told.as_ref().is_err_and(SendError::is_peer_lost), "{told:?}");
     link.complete(1);
     is_sent(&link, &log, &link.port(&zero, &comm, 3));
+}
+
+/// The same over a link whose peers are started again for real: both ways lead to the peer that there is.
+#[test]
+fn ports_lead_to_the_life_that_they_were_opened_for() {
+    let (comm, shape) = (comm(1), SegmentShape::new(2, 4, 1 << 16));
+    let segment = |rank, epoch| {
+        Segment::create(shape, identity([0; 16], Rank(rank), 2, epoch)).expect("a segment")
+    };
+    let (near, mut lives) = (ShmLink::new(segment(0, 0)), Vec::new());
+    let source = near.register(&near.segment().allocate(64).expect("room")).expect("registered");
+    let (near, mut ports) = (Arc::new(near), Vec::<Port>::new());
+    for epoch in 0..3 {
+        let far = ShmLink::new(segment(1, epoch));
+        let landing = far.register(&far.segment().allocate(64).expect("room")).expect("registered");
+        if epoch == 0 {
+            near.connect(Rank(1), far.segment().clone()).expect("connected");
+        } else {
+            near.reconnect(Rank(1), far.segment().clone()).expect("it has a higher epoch");
+        }
+        let target = near.attach(Rank(1), landing.key().expect("a key")).expect("attached");
+        let signal = near.attach_signal(Rank(1), 0).expect("a free slot");
+        let link: Arc<dyn Link> = Arc::clone(&near) as _;
+        let port = comm.port(&link, source.clone(), target, Some(signal)).expect("a port");
+        let ring = port.in_mode(Mode::Ring).expect("always");
+        for old in &ports {
+            let told = old.put_value(9, 0).and_then(|mut ticket| ticket.wait(in_time()));
+            assert!(told.as_ref().is_err_and(SendError::is_peer_lost), "{told:?}");
+        }
+        let number = u64::from(epoch) + 1;
+        for port in [&ring, &port.in_mode(Mode::Direct).expect("mapped")] {
+            port.put_value(number, 0).expect("room").wait(in_time()).expect("done");
+            port.signal(1, Strong).expect("room").wait(in_time()).expect("done");
+        }
+        ports.push(ring);
+        lives.push((far, landing, number));
+    }
+    for (far, landing, number) in &lives {
+        assert_eq!(common::words(landing.block(), 0, 1), [*number]);
+        let heard = far.segment().signals().slot(SlotId::new(0, 0)).expect("there").value();
+        assert_eq!(heard, Seq::new(2));
+    }
 }
 
 /// A call by handles of a life that is over ends its ring as the dead would, and only that.
