@@ -14,6 +14,7 @@ use pontoon::{
     Bound, CpuSpec, Edges, Engine, Patience, Rank, Seq,
     comm::{self, Comm, SendError},
     job::Env,
+    queue::Cause,
     world::{Options, World},
 };
 
@@ -314,6 +315,20 @@ fn a_message_that_was_not_sent_ends_the_run_at_once_though_queues_are_full() {
                 "{means:?} {from} {took:?}: as late as the host's next look"
             );
         }
+    }
+}
+
+/// It would tell nobody for whom it waits.
+#[test]
+fn rank_0_waits_for_steps_and_not_for_room() {
+    for means in [Means::Messages(Initiate::Ring), Means::Pages] {
+        let mut given = Given::of(7, means, OnPeerDeath::End);
+        // Of one update with pages, and of two without.
+        given.depth = 16;
+        let (ended, _) = given.train(&[]);
+        let ran = &ended[0].as_ref().expect("nothing was put in").ran;
+        let figures = &ran.profile.as_ref().expect("it had a session").figures;
+        assert_eq!(figures.waits(Cause::Room).count(), 0, "{means:?}");
     }
 }
 
