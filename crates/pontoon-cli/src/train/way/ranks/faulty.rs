@@ -394,6 +394,8 @@ fn a_trigger_that_was_not_prepared_is_an_error() {
             if ranks.world.rank() == Rank(1) {
                 let mut streams = Streams::open(run)?;
                 worker::Exchange::open(run, ranks, &mut streams)?;
+                // It is not gone before it is sent to.
+                let _ = ranks.world.barrier("sent", Bound::within(LONG));
                 return Ok(None);
             }
             let progress = root::Progress::open(run, ranks)?;
@@ -403,7 +405,9 @@ fn a_trigger_that_was_not_prepared_is_an_error() {
             let stream = streams.session.stream(device, Engine::Compute, "send")?;
             streams.session.launch(stream, "send", &other.put, [], [0, 7])?;
             streams.session.drain(stream, Patience::within(LONG)).map_err(TrainError::Wait)?;
-            Ok(other.peer.failure().map(|error| (error.status(), error.to_string())))
+            let failure = other.peer.failure();
+            let _ = ranks.world.barrier("sent", Bound::within(LONG));
+            Ok(failure.map(|error| (error.status(), error.to_string())))
         });
     let said = said.into_iter().next().expect("of rank 0").expect("it ran");
     // The run's own fault, and none of what the user asked for.
