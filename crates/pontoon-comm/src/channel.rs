@@ -1,7 +1,6 @@
 //! A channel: all that goes to one peer over one link.
 
 use std::{
-    ptr,
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak},
     time::{Duration, Instant},
 };
@@ -19,10 +18,12 @@ const LOOKS: u32 = 1_000;
 
 /// All that ever went to one peer over one link, in this life of the peer.
 ///
-/// A strong call is after what was asked by any of it. Lanes of channels that are gone are over, and are not here.
+/// A strong call is after what was asked by any of it. Lanes of channels that are gone are over, and are here no more,
+/// but for the last one that left anything undone.
 #[derive(Debug, Default)]
 pub(crate) struct Family {
     lanes: Mutex<Vec<Weak<Lane>>>,
+    undone: Mutex<Option<Arc<Lane>>>,
     /// Whether there was ever more than one channel.
     is_split: AtomicU64,
 }
@@ -35,9 +36,18 @@ impl Family {
         self.is_split.load(Relaxed) != 0
     }
 
-    /// All lanes that somebody has yet.
+    /// All lanes that somebody has yet, with the one that is kept here for what it left undone.
     pub(crate) fn lanes(&self) -> Vec<Arc<Lane>> {
         locked(&self.lanes).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Keeps of the lanes of a channel that goes the one that was closed last with something undone: who vouches for
+    /// none of that one's vouches for none of those before.
+    fn keep_undone(&self, lanes: &[Arc<Lane>]) {
+        let kept = &mut *locked(&self.undone);
+        let undone = lanes.iter().filter(|lane| !lane.is_quiet());
+        let last = undone.chain(kept.as_ref()).max_by_key(|lane| lane.closed_at()).cloned();
+        *kept = last;
     }
 
     fn join(&self, lanes: &[Arc<Lane>]) {
@@ -58,8 +68,7 @@ pub(crate) struct Channel {
     pub(crate) capabilities: LinkCapabilities,
     pub(crate) lanes: Box<[Arc<Lane>]>,
     pub(crate) family: Arc<Family>,
-    /// Lanes of the family that were closed before this channel was: what they left undone was told to who asked.
-    excused: Box<[Weak<Lane>]>,
+    opened_at: Instant,
     pub(crate) chooser: Chooser,
 }
 
@@ -74,11 +83,9 @@ impl Channel {
         let (capabilities, link_done) = (link.capabilities(peer)?, link.completions(peer)?);
         let family = replaced.filter(|old| old.link_done.is(&link_done));
         let family = family.map_or_else(Arc::default, |old| Arc::clone(&old.family));
-        let closed = family.lanes().into_iter().filter(|lane| lane.ending().is_some());
-        let excused = closed.map(|lane| Arc::downgrade(&lane)).collect();
         family.join(&lanes);
-        let chooser = Chooser::default();
-        Ok(Self { peer, link, link_done, capabilities, lanes, family, excused, chooser })
+        let (chooser, opened_at) = (Chooser::default(), Instant::now());
+        Ok(Self { peer, link, link_done, capabilities, lanes, family, opened_at, chooser })
     }
 
     /// Whether it is the channel to `peer` over `link`.
@@ -91,10 +98,12 @@ impl Channel {
         self.link.completions(self.peer).is_ok_and(|now| now.is(&self.link_done))
     }
 
-    /// Whether new ports need another: the peer was started again, or a ring of this one has ended though both peer
-    /// and proxy go on.
+    /// Whether new ports need another: the peer was started again, or a ring of this one has ended though both the way
+    /// to the peer and the proxy go on.
     pub(crate) fn is_broken(&self) -> bool {
-        let is_alive = || self.link.peer_state(self.peer) == PeerState::Alive;
+        let is_alive = || {
+            self.link_done.ending().is_none() && self.link.peer_state(self.peer) == PeerState::Alive
+        };
         let is_lost = |ending| match ending {
             Ending::Aborted { reason, .. } => reason::is_a_tasks(reason),
             _ => is_alive(),
@@ -102,9 +111,15 @@ impl Channel {
         !self.is_of_now() || self.lanes.iter().any(|lane| lane.ending().is_some_and(is_lost))
     }
 
-    /// Whether what `lane`, which is over, left undone is no business of this channel's ports.
-    pub(crate) fn excuses(&self, lane: &Arc<Lane>) -> bool {
-        self.excused.iter().any(|excused| ptr::eq(excused.as_ptr(), Arc::as_ptr(lane)))
+    /// Whether what `lane`, which is over, left undone is no business of this channel's ports: it was closed before they
+    /// were opened, and who asked was told.
+    pub(crate) fn excuses(&self, lane: &Lane) -> bool {
+        lane.closed_at().is_some_and(|at| at <= self.opened_at)
+    }
+
+    /// It goes, for nobody has a port of it.
+    pub(crate) fn forget(&self) {
+        self.family.keep_undone(&self.lanes);
     }
 
     /// Adds a route to the lane that has the fewest. Gives its number there; `None` while there is none to be

@@ -95,6 +95,7 @@ impl Channels {
                 let mut gone = CommReport::default();
                 gone.add_rings(channel);
                 past.add(&gone);
+                channel.forget();
             }
             !is_gone
         });

@@ -26,8 +26,13 @@ pub enum CommError {
     Thread(Option<i32>),
     /// The link refused.
     Link(LinkError),
-    /// The parts of a port are of different peers or links.
-    Foreign(&'static str),
+    /// The members of a team do not leave exactly one place empty, which is the own one.
+    Places {
+        /// How many are empty.
+        empty: usize,
+        /// How many there are.
+        size: usize,
+    },
     /// There are as many ports to that peer as tasks can name.
     TooMany {
         /// The peer.
@@ -52,7 +57,10 @@ impl fmt::Display for CommError {
             }
             Self::Thread(None) => f.write_str("no thread for the proxy"),
             Self::Link(error) => error.fmt(f),
-            Self::Foreign(what) => write!(f, "{what} is of another link or another peer"),
+            Self::Places { empty, size } => write!(
+                f,
+                "of the {size} places of a team {empty} are empty: leave one empty, which is the own"
+            ),
             Self::TooMany { peer } => {
                 write!(f, "each ring to rank {peer} has 65536 ports already: drop some")
             }
@@ -161,11 +169,11 @@ pub enum SendError {
     },
     /// A call of the team failed before, and what its members have may be anything since.
     Broken,
-    /// What is summed has elements that do not fit into its pieces.
+    /// What is sent does not go in such pieces: they are empty, or their elements do not fit.
     Pieces {
         /// Bytes of a piece, or of all.
         piece: usize,
-        /// Bytes of an element.
+        /// Bytes of an element; 1 where nothing is summed.
         element: usize,
     },
     /// What lands of others would overwrite what is summed.
@@ -288,6 +296,9 @@ impl fmt::Display for SendError {
             Self::Broken => f.write_str(
                 "a call of this team failed before, so its members are no longer in step: form another",
             ),
+            Self::Pieces { piece: 0, element } => {
+                write!(f, "pieces of 0 bytes never get there: take a multiple of {element} above 0")
+            }
             Self::Pieces { piece, element } => {
                 write!(f, "{piece} bytes are no whole number of elements of {element} bytes")
             }

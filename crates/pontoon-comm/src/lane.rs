@@ -6,17 +6,18 @@ use std::{
     time::Instant,
 };
 
-use pontoon_hal::link::{LinkError, Order};
+use pontoon_hal::link::LinkError;
 use pontoon_signal::{
     ClaimError, Ending, Publisher, Rank, RecordKind, Seq, SignalTable, Slot, SlotId, TableShape,
     shim::{AtomicU64, Ordering::*},
 };
 
 use crate::{
-    CommError, Operation, Settings, Task,
-    channel::{Channel, NoSignal, Route},
+    CommError, Settings, Task,
+    channel::Channel,
     error::reason,
     fuse::Fuse,
+    post::{Refused, post},
     proxy::{A_TASK, Heart, Rounds, Shared},
     ring::{Consumer, Ring, RingError, Taken},
     routes::{Known, Routes},
@@ -88,6 +89,12 @@ impl Lane {
         self.ring.as_ref()
     }
 
+    /// Whether all that was put in its ring is done; what was done is before what this thread does next.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.ring().is_none_or(|ring| ring.head() == self.done.acquire())
+    }
+
     /// The last port with `number` is gone: what it pushed is before the ring's head.
     pub(crate) fn retire(&self, number: u16) {
         self.routes.retire(number, || self.ring().map_or(self.done.value(), Ring::head));
@@ -97,6 +104,11 @@ impl Lane {
     #[inline]
     pub(crate) fn ending(&self) -> Option<Ending> {
         self.closed.get().map(|(ending, _)| *ending)
+    }
+
+    /// Since when that is so.
+    pub(crate) fn closed_at(&self) -> Option<Instant> {
+        self.closed.get().map(|(_, since)| *since)
     }
 
     /// Nothing more is pushed or begun. What is under way is yet to be done. The first ending stays; gives when
@@ -395,50 +407,4 @@ impl Haul {
 /// For a counter that one thread writes: no locked instruction.
 pub(crate) fn grow(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
-}
-
-enum Refused {
-    /// There is no room under way, or the signal is in use.
-    Later,
-    /// It is no task of this version, or of no route.
-    Unknown,
-    Link(LinkError),
-}
-
-/// Hands `task` to the link. Gives the link's number of it, and the bytes it moves.
-fn post(channel: &Channel, route: &Route, task: &Task) -> Result<(Seq, u64), Refused> {
-    let number = |number: u64| usize::try_from(number).map_err(|_| Refused::Unknown);
-    let to = number(task.to)?;
-    let range = || -> Result<_, Refused> {
-        let (from, bytes) = (number(task.from)?, number(task.bytes)?);
-        Ok(from..from.checked_add(bytes).ok_or(Refused::Unknown)?)
-    };
-    let link = &channel.link;
-    let order = if task.strong { Order::Strong } else { Order::Weak };
-    let signal = || {
-        route.try_signal().map_err(|no| match no {
-            NoSignal::Busy => Refused::Later,
-            NoSignal::None => Refused::Unknown,
-        })
-    };
-    let posted = match task.operation {
-        Operation::Put => link.write(&route.source, range()?, &route.target, to),
-        Operation::PutSignal => {
-            let (mut signal, target) = (signal()?, &route.target);
-            link.write_signal(&route.source, range()?, target, to, &mut signal, task.n, order)
-        }
-        Operation::Signal => link.signal(&mut *signal()?, task.n, order),
-        Operation::Get => link.read(&route.target, to, &route.source, range()?),
-        Operation::PutValue => link.write_inline(&task.from.to_ne_bytes(), &route.target, to),
-        Operation::Add => link.post_add(&route.target, to, task.bytes, None),
-        Operation::FetchAdd => {
-            let reply = (&route.source, number(task.from)?);
-            link.post_add(&route.target, to, task.bytes, Some(reply))
-        }
-    };
-    match posted {
-        Ok(seq) => Ok((seq, task.moved())),
-        Err(LinkError::Full { .. }) => Err(Refused::Later),
-        Err(error) => Err(Refused::Link(error)),
-    }
 }

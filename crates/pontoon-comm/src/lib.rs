@@ -32,6 +32,8 @@ mod order;
 #[cfg(not(pontoon_loom))]
 mod port;
 #[cfg(not(pontoon_loom))]
+mod post;
+#[cfg(not(pontoon_loom))]
 mod proxy;
 #[cfg(not(pontoon_loom))]
 mod routes;

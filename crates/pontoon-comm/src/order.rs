@@ -8,13 +8,18 @@ mod sealed {
 }
 
 /// What a signal vouches for: [`Strong`] or [`Weak`].
+///
+/// A strong one vouches for all of it or is refused. Once another ring to that peer has ended with something undone,
+/// each strong call fails with what ended that ring, and does so for good, whoever asked for what is undone. A port that
+/// is opened after that vouches for what is asked from then on. What was asked of another life of the peer, or of
+/// another link, no strong call waits for.
 pub trait Vouches: sealed::Sealed + Copy {
     /// The same, as links take it.
     const ORDER: Order;
 }
 
-/// For all that this thread asked of ports to that peer before, by whatever ring and mode, and for the bytes
-/// it goes with. What that costs on a link is told by [`Port::explain`](crate::Port::explain).
+/// For all that this thread asked of ports to that peer over that link before, by whatever ring and mode, and for the
+/// bytes it goes with. What that costs on a link is told by [`Port::explain`](crate::Port::explain).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Strong;
 

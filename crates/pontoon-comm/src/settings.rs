@@ -31,7 +31,8 @@ pub struct Settings {
     pub spins: u32,
     /// How often it then gives way before it sleeps. The first task after that wakes it.
     pub yields: u32,
-    /// How long a proxy may stand still before who waits for it is told so. At most one hour.
+    /// How long a proxy may stand still before who waits for it is told so; time in which the whole process was
+    /// stopped, or had no core, does not count. At most one hour.
     pub stall: Duration,
     /// How long a call waits for room in a full ring, and how long a ticket that is dropped waits. At most one
     /// hour.

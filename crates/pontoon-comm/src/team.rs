@@ -21,7 +21,7 @@ pub enum Shape {
     /// Each sends on to the next what it receives, in pieces of so many bytes: while one piece is on its
     /// way from one to the next, others are between others.
     Ring {
-        /// A multiple of the size of what is summed.
+        /// Above zero, and a multiple of the size of what is summed.
         piece: usize,
     },
 }
@@ -32,7 +32,7 @@ pub struct Summed {
     /// What each member has, and where the root has the sum.
     pub bytes: Range<usize>,
     /// Where what comes from others lands: the root needs room from here on for as many bytes of all
-    /// others in [`Shape::Flat`], and every member for those of one in a ring.
+    /// others in [`Shape::Flat`], and every member but the last for those of one in a ring.
     pub landing: usize,
     /// The size of an element in bytes.
     pub element: usize,
@@ -83,12 +83,11 @@ impl Team {
     ///
     /// # Errors
     ///
-    /// [`CommError::Foreign`] unless exactly one place is empty.
+    /// [`CommError::Places`] unless exactly one place is empty.
     pub fn new(members: Vec<Option<Member>>) -> Result<Self, CommError> {
-        let mut empty = members.iter().enumerate().filter(|(_, member)| member.is_none());
-        let (Some((own, _)), None) = (empty.next(), empty.next()) else {
-            return Err(CommError::Foreign("a member's place"));
-        };
+        let empty = members.iter().filter(|member| member.is_none()).count();
+        let own = members.iter().position(Option::is_none).filter(|_| empty == 1);
+        let own = own.ok_or(CommError::Places { empty, size: members.len() })?;
         let counts = members.iter().map(|member| {
             let value =
                 |at: usize| member.as_ref().map_or(Seq::new(0), |it| it.incoming[at].value());
@@ -112,8 +111,9 @@ impl Team {
     ///
     /// # Errors
     ///
-    /// [`SendError`]; the bytes of the others are then as they may be, and may yet be written. The team is
-    /// [broken](SendError::Broken) from then on, but for [`SendError::OutOfRange`], which comes before anything is done.
+    /// [`SendError`]; the bytes of the others are then as they may be, and may yet be written, and the team is
+    /// [broken](SendError::Broken). [`SendError::NoMember`], [`SendError::Pieces`], [`SendError::OutOfRange`] and
+    /// [`SendError::NoSignal`] come before anything is done, and break nothing.
     ///
     /// # Blocks
     ///
@@ -125,8 +125,9 @@ impl Team {
         shape: Shape,
         bound: Bound,
     ) -> Result<(), SendError> {
-        self.has_room(&bytes, bytes.start..bytes.end)?;
         let call = self.call(root, bound)?;
+        whole_pieces(&bytes, shape, 1)?;
+        self.fits(&bytes, |_| 0)?;
         self.whole(self.broadcast_by(&call, root, &bytes, shape))
     }
 
@@ -163,14 +164,15 @@ impl Team {
         }
     }
 
-    /// Adds up at `root` what all members have at the summed bytes. `add` adds up what is at its first ranges, in their order, and then what is at its last one, where the
-    /// sum is to be. The bytes of the others are then as they may be.
+    /// Adds up at `root` what all members have at the summed bytes. `add` adds up what is at its first ranges, in
+    /// their order, and then what is at its last one, where the sum is to be. The bytes of the others are then as
+    /// they may be.
     ///
     /// # Errors
     ///
     /// [`SendError`]; the bytes are then as they may be, and may yet be written, and the team is
-    /// [broken](SendError::Broken). [`SendError::Pieces`], [`SendError::OutOfRange`] and [`SendError::Overlap`] break
-    /// nothing.
+    /// [broken](SendError::Broken). [`SendError::NoMember`], [`SendError::Pieces`], [`SendError::OutOfRange`],
+    /// [`SendError::Overlap`] and [`SendError::NoSignal`] come before anything is done, and break nothing.
     ///
     /// # Blocks
     ///
@@ -184,32 +186,45 @@ impl Team {
         add: impl FnMut(&[Range<usize>], Range<usize>),
     ) -> Result<(), SendError> {
         let Summed { bytes, landing, element } = summed;
-        let whole = match shape {
-            Shape::Ring { piece } => [bytes.len(), piece],
-            Shape::Flat => [bytes.len(); 2],
-        };
-        let element = element.max(1);
-        if let Some(piece) = whole.into_iter().find(|bytes| !bytes.is_multiple_of(element)) {
-            return Err(SendError::Pieces { piece, element });
-        }
-        let parts = if shape == Shape::Flat { self.size() - 1 } else { 1 };
-        let landed = bytes.len().saturating_mul(parts);
-        let lands = landing..landing.saturating_add(landed);
-        self.has_room(&bytes, lands.clone())?;
-        if lands.start < bytes.end && bytes.start < lands.end && landed > 0 {
-            return Err(SendError::Overlap { summed: bytes, landing: lands });
-        }
         let call = self.call(root, bound)?;
+        whole_pieces(&bytes, shape, element.max(1))?;
+        // Of how many others something lands at each.
+        let size = self.size();
+        let senders = |at: usize| match shape {
+            Shape::Flat if at == root => size - 1,
+            Shape::Flat => 0,
+            Shape::Ring { .. } => usize::from((at + 1) % size != root),
+        };
+        let lands = |parts| landing..landing.saturating_add(bytes.len().saturating_mul(parts));
+        self.fits(&bytes, |at| if senders(at) > 0 { lands(senders(at)).end } else { 0 })?;
+        // All are asked the same: who only sends refuses what would overwrite another's.
+        let landing_bytes = lands((0..size).map(senders).max().unwrap_or(0));
+        let are_apart = landing_bytes.end <= bytes.start || bytes.end <= landing_bytes.start;
+        if !are_apart && !landing_bytes.is_empty() {
+            return Err(SendError::Overlap { summed: bytes, landing: landing_bytes });
+        }
         self.whole(self.reduce_by(&call, root, &bytes, landing, shape, add))
     }
 
-    /// That the team's memory has the bytes, and what lands of others.
-    fn has_room(&self, bytes: &Range<usize>, lands: Range<usize>) -> Result<(), SendError> {
-        let Some(member) = self.inner.members.iter().flatten().next() else { return Ok(()) };
-        let (all, end) = (member.data.source_bytes(), lands.end.max(bytes.end));
-        if bytes.start > bytes.end || end > all {
-            let asked = bytes.start.min(lands.start)..end;
-            return Err(SendError::OutOfRange { peer: member.data.peer(), asked, bytes: all });
+    /// That the memory of every member has the bytes, and reaches to where `lands_to` says that what it receives
+    /// ends; and that each can be told. All members find the same, before anything is sent.
+    fn fits(
+        &self,
+        bytes: &Range<usize>,
+        lands_to: impl Fn(usize) -> usize,
+    ) -> Result<(), SendError> {
+        for (at, member) in self.inner.members.iter().enumerate() {
+            let Some(Member { data, ready, .. }) = member else { continue };
+            let (own, other) = (data.source_bytes(), data.target_bytes());
+            for (at, peer, all) in [(self.own(), data.own(), own), (at, data.peer(), other)] {
+                let end = bytes.end.max(lands_to(at));
+                if bytes.start > bytes.end || end > all {
+                    let asked = bytes.start.min(end)..end;
+                    return Err(SendError::OutOfRange { peer, asked, bytes: all });
+                }
+            }
+            data.needs_a_signal(1)?;
+            ready.needs_a_signal(1)?;
         }
         Ok(())
     }
@@ -253,12 +268,14 @@ impl Team {
                 after.map_or(Ok(()), |after| call.say_ready(after))?;
                 before.map_or(Ok(()), |before| call.wait_ready(before))?;
                 for part in pieces(bytes, piece) {
-                    let from = at(1, &part);
                     if let Some(after) = after {
                         call.wait_data(after)?;
-                        add(slice::from_ref(&from), part.clone());
+                        add(slice::from_ref(&at(1, &part)), part.clone());
                     }
-                    before.map_or(Ok(()), |before| call.put(before, part, from.start))?;
+                    if let Some(before) = before {
+                        let to = at(1, &part).start;
+                        call.put(before, part, to)?;
+                    }
                 }
                 before.map_or(Ok(()), |before| call.quiet(before))
             }
@@ -283,9 +300,26 @@ impl Team {
     }
 }
 
-/// `bytes` in pieces of so many.
+/// That the bytes, and the pieces that they go in, are whole elements.
+fn whole_pieces(bytes: &Range<usize>, shape: Shape, element: usize) -> Result<(), SendError> {
+    let piece = match shape {
+        Shape::Ring { piece } => piece,
+        Shape::Flat => element,
+    };
+    if piece == 0 || !piece.is_multiple_of(element) {
+        return Err(SendError::Pieces { piece, element });
+    }
+    let all = bytes.len();
+    if all.is_multiple_of(element) {
+        Ok(())
+    } else {
+        Err(SendError::Pieces { piece: all, element })
+    }
+}
+
+/// `bytes` in pieces of so many, which are not zero.
 fn pieces(bytes: &Range<usize>, piece: usize) -> impl Iterator<Item = Range<usize>> + use<> {
-    let (end, piece) = (bytes.end, piece.max(1));
+    let end = bytes.end;
     (bytes.start..end).step_by(piece).map(move |start| start..end.min(start.saturating_add(piece)))
 }
 
@@ -395,6 +429,6 @@ mod tests {
         assert_eq!(all(3..10, 7), [(3, 10)]);
         assert_eq!(all(3..10, usize::MAX), [(3, 10)]);
         assert_eq!(all(3..3, 4), []);
-        assert_eq!(all(0..2, 0), [(0, 1), (1, 2)]);
+        assert_eq!(all(0..2, 1), [(0, 1), (1, 2)]);
     }
 }

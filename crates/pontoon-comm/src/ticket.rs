@@ -10,9 +10,10 @@ use crate::{Mode, SendError, port::Parts};
 /// written, and bytes that are fetched cannot be used at all.
 ///
 /// Dropping it waits until it is done, as long as the patience of the settings. After that its ring is given up: what
-/// was not begun is not begun any more, the ring takes no more tasks, and what was begun is waited for once more so long. If
-/// the link then still has the bytes, or the proxy stands still, the link's way to that peer is ended, for all of this
-/// rank: there is no other way to have the bytes back. A call without bytes is not waited for. With `mem::forget` the bytes
+/// was not begun is not begun any more, the ring takes no more tasks, and what was begun is waited for once more so
+/// long. If the link has the bytes even then, its way to that peer is ended, for all of this rank, by which it lets
+/// go of them. If it is the proxy that stands still, no ending would move it: the link stays as it is, the bytes may
+/// yet change, and an error in the log says so. A call without bytes is not waited for. With `mem::forget` the bytes
 /// can be had sooner, and then nobody says what was sent, or when what is fetched arrives.
 ///
 /// ```compile_fail,E0506

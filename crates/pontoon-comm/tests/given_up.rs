@@ -19,7 +19,7 @@ use pontoon_hal::{
     link::{Link, LinkError},
 };
 use pontoon_signal::{
-    Rank, Seq,
+    Bound, Rank, Seq,
     shim::{AtomicU32, Ordering::Relaxed},
 };
 
@@ -141,6 +141,26 @@ fn a_link_that_does_not_get_on_is_ended_for_a_dropped_ticket() {
     assert!(started.elapsed() >= patience * 2, "{:?}", started.elapsed());
     assert!(link.has_ended());
     assert!(port.signal(1, Weak).is_err());
+}
+
+/// A lane that was closed long ago gives no less time to who lets go of his bytes only now.
+#[test]
+fn dropped_long_after_the_close() {
+    let patience = Duration::from_millis(500);
+    let ([zero, _one], comm) = (pair(), open(0, giving_up_after(patience)));
+    let (link, port) = held(&zero, &comm);
+    link.before(Before::Refusal { at: 3 });
+    let [first, second] = [0, 1].map(|at| &mut zero.words(at * 8, 1)[0]);
+    let [mut dropped, other] = [(0, first), (8, second)]
+        .map(|(from, to)| port.get(from, std::slice::from_mut(to)).expect("room"));
+    drop(port.signal(1, Weak).expect("room").detach());
+    until_it_is_closed(&port);
+    let waited = dropped.wait(Bound::within(patience * 3));
+    assert!(matches!(waited, Err(SendError::TimedOut { .. })), "{waited:?}");
+    assert_eq!((link.has_ended(), other.is_done()), (false, Ok(false)));
+    drop(dropped);
+    assert!(link.has_ended(), "its bytes were left to a link that had them yet");
+    assert!(other.is_done().is_err(), "it did not wait for the end");
 }
 
 /// Where the proxy stands still nobody can say what becomes of the bytes: it is waited for, and not for ever.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use common::{open, patient, settings, words};
-use pontoon_comm::{Comm, Member, Mode, SendError, Shape, Summed, Team};
+use pontoon_comm::{Comm, CommError, Member, Mode, SendError, Shape, Summed, Team};
 use pontoon_hal::link::{Link, RegionKey};
 use pontoon_shm::{ShmLink, identity};
 use pontoon_signal::{Block, Bound, Ending, Rank, Segment, SegmentShape, Seq, SlotId, TableShape};
@@ -27,6 +27,12 @@ struct One {
 
 /// A team of so many, whose counters start at `start`, all of whose members send in `mode`.
 fn team(size: u32, start: u64, mode: Option<Mode>) -> Vec<One> {
+    team_of(&vec![WORDS * size as usize; size as usize], start, mode)
+}
+
+/// The same, whose members' memory has so many words.
+fn team_of(words: &[usize], start: u64, mode: Option<Mode>) -> Vec<One> {
+    let size = words.len() as u32;
     let segments: Vec<_> = (0..size)
         .map(|rank| {
             let signals = TableShape::new(size, 2).starting_at(Seq::new(start));
@@ -46,7 +52,8 @@ fn team(size: u32, start: u64, mode: Option<Mode>) -> Vec<One> {
         .collect();
     let blocks: Vec<_> = segments
         .iter()
-        .map(|segment| segment.allocate(WORDS * 8 * size as usize).expect("room"))
+        .zip(words)
+        .map(|(segment, words)| segment.allocate(words * 8).expect("room"))
         .collect();
     let sources: Vec<_> =
         links.iter().zip(&blocks).map(|(link, block)| link.register(block).expect("ok")).collect();
@@ -218,7 +225,13 @@ fn a_member_that_does_not_come_is_named() {
     assert!(error.is_peer_lost(), "{error}");
     let error = all[0].team.broadcast(2, 0..64, Shape::Flat, patient()).expect_err("no such place");
     assert_eq!(error, SendError::NoMember { place: 2, size: 2 });
-    assert!(Team::new(vec![None, None]).is_err() && Team::new(Vec::new()).is_err());
+    for (members, empty) in [(vec![None, None], 2), (Vec::new(), 0)] {
+        let size = members.len();
+        let told = Team::new(members).expect_err("whose is it?");
+        assert_eq!(told, CommError::Places { empty, size });
+        let text = format!("of the {size} places of a team {empty} are empty: leave one empty");
+        assert!(told.to_string().starts_with(&text), "{told}");
+    }
 }
 
 #[test]
@@ -290,4 +303,100 @@ fn a_call_out_of_the_memory_or_over_itself_is_refused() {
     });
     assert_eq!(sums, [Ok(()), Ok(()), Ok(())]);
     assert!(words(&all[0].block, 256, 16).iter().all(|word| *word == 6));
+}
+
+/// Adds up words, as a kernel does.
+fn add_words(one: &One) -> impl FnMut(&[std::ops::Range<usize>], std::ops::Range<usize>) {
+    |parts, sum| {
+        for part in parts {
+            for word in (0..sum.len()).step_by(8) {
+                words(&one.block, sum.start + word, 1)[0] +=
+                    words(&one.block, part.start + word, 1)[0];
+            }
+        }
+    }
+}
+
+/// Who receives nothing needs no room for it, wherever the root is.
+#[test]
+fn room_is_asked_of_who_receives() {
+    const LEN: usize = WORDS * 8;
+    for root in 0..3 {
+        for (shape, wide) in [(Shape::Flat, 1), (Shape::Ring { piece: 64 }, 2)] {
+            // Those from the root on, which have one more part for each that lands there at once.
+            let parts = |at: usize| match (at + 3 - root) % 3 < wide {
+                false => 1,
+                true if shape == Shape::Flat => 3,
+                true => 2,
+            };
+            let all = team_of(&[0, 1, 2].map(|at| WORDS * parts(at)), 0, None);
+            let sums = each(&all, |at, one| {
+                words(&one.block, 0, WORDS).fill(at as u64 + 1);
+                one.team.reduce(root, summed(0..LEN, LEN, 8), shape, patient(), add_words(one))
+            });
+            assert_eq!(sums, [Ok(()), Ok(()), Ok(())], "{shape:?} to {root}");
+            assert_eq!(words(&all[root].block, 0, WORDS), [6; WORDS], "{shape:?} to {root}");
+        }
+    }
+}
+
+/// Memory that is too small at one is refused by all, who name it, before anything is sent.
+#[test]
+fn what_does_not_fit_at_another_is_refused_by_all() {
+    const LEN: usize = WORDS * 8;
+    let flat = Shape::Flat;
+    for (small, at, shape, whose) in [
+        (WORDS * 2, 1, flat, "of 4096 bytes of rank 1"),
+        (WORDS, 2, Shape::Ring { piece: 64 }, "of 2048 bytes of rank 2"),
+        (WORDS - 1, 0, flat, "of 2040 bytes of rank 0"),
+    ] {
+        let mut sizes = [WORDS * 3; 3];
+        sizes[at] = small;
+        let all = team_of(&sizes, 0, None);
+        let told = each(&all, |_, one| {
+            let add = |_: &[_], _| panic!("nothing is summed");
+            one.team.reduce(1, summed(0..LEN, LEN, 8), shape, patient(), add)
+        });
+        let named = |told: &Result<(), SendError>| {
+            told.as_ref().is_err_and(|error| error.to_string().ends_with(whose))
+        };
+        assert!(told.iter().all(named), "{whose}: {told:?}");
+        let past = each(&all, |_, one| one.team.broadcast(1, 0..small * 8 + 8, flat, patient()));
+        assert!(past.iter().all(named), "{whose}: {past:?}");
+        let fits = each(&all, |_, one| one.team.broadcast(1, 0..small * 8, flat, patient()));
+        assert_eq!(fits, [Ok(()), Ok(()), Ok(())], "{whose}: it breaks nothing");
+    }
+}
+
+/// Pieces of no bytes would be sent for ever.
+#[test]
+fn pieces_of_nothing_are_refused() {
+    let (all, shape) = (team(2, 0, None), Shape::Ring { piece: 0 });
+    for One { team, .. } in &all {
+        let sum = |element| {
+            team.reduce(0, summed(0..64, 64, element), shape, patient(), |_, _| panic!("no piece"))
+        };
+        let told = [(sum(8), 8), (sum(0), 1), (team.broadcast(0, 0..64, shape, patient()), 1)];
+        for (told, element) in told {
+            assert_eq!(told, Err(SendError::Pieces { piece: 0, element }));
+            let text = told.expect_err("it was").to_string();
+            let wanted = format!("pieces of 0 bytes never get there: take a multiple of {element}");
+            assert!(text.starts_with(&wanted), "{text}");
+        }
+    }
+    let ends = each(&all, |_, one| one.team.broadcast(0, 0..64, Shape::Flat, patient()));
+    assert_eq!(ends, [Ok(()), Ok(())], "it breaks nothing");
+}
+
+/// Nothing lands where there are no others, so nothing is overwritten.
+#[test]
+fn a_team_of_one_has_its_sum() {
+    let all = team(1, 0, None);
+    for shape in SHAPES {
+        for landing in [0, 64, usize::MAX] {
+            let add = |_: &[_], _| panic!("nothing to add");
+            let told = all[0].team.reduce(0, summed(0..128, landing, 8), shape, patient(), add);
+            assert_eq!(told, Ok(()), "{shape:?} {landing}");
+        }
+    }
 }

@@ -7,17 +7,24 @@ use std::{
 
 use arrayvec::ArrayVec;
 use pontoon_hal::Engine;
-use pontoon_signal::{GROUP_MAX, Nanos, Seq, Wait, Waiter};
+use pontoon_signal::{GROUP_MAX, Host, Nanos, Os, Seq, Wait, Waiter};
 
 use crate::{
     execute::{self, dispose},
     lane::{Lane, Look},
     rest::Rest,
-    shared::{RollCall, Shared},
+    shared::{QUEUES, RollCall, Shared},
 };
 
 /// Commands of one queue run in a row before the unit looks at the others.
 const BATCH: u32 = 8;
+/// What an idle unit can watch besides the device's changes.
+const WATCHED_MAX: usize = GROUP_MAX - 1;
+/// How soon a unit looks again at what it could not watch.
+const UNWATCHED: Nanos = Nanos(1_000_000);
+
+// One thing of each queue: no unit of a device has more to watch than it can.
+const _: () = assert!(QUEUES as usize <= WATCHED_MAX);
 
 /// Runs commands of `engine` until the device ends.
 pub(crate) fn run(shared: &Shared, engine: Engine, first: usize) {
@@ -29,8 +36,8 @@ pub(crate) fn run(shared: &Shared, engine: Engine, first: usize) {
     }
 }
 
-/// Invariant U1: when a unit sleeps, each queue of its engine is watched by it, or is run by
-/// another unit that wakes it before turning to something else.
+/// Invariant U1: when a unit sleeps, each queue of its engine is watched by it, or looked at again
+/// soon, or is run by another unit that wakes it before turning to something else.
 struct Unit<'s> {
     shared: &'s Shared,
     engine: Engine,
@@ -171,7 +178,7 @@ impl<'s> Unit<'s> {
 
 /// What an idle unit watches, besides the device's changes.
 struct Watch {
-    watched: ArrayVec<Watched, GROUP_MAX>,
+    watched: ArrayVec<Watched, WATCHED_MAX>,
     deadline: Nanos,
 }
 
@@ -190,9 +197,11 @@ impl Default for Watch {
 
 impl Watch {
     fn add(&mut self, watched: Watched, deadline: Option<Nanos>) {
-        // A device has fewer queues than a group may have members.
-        let _ = self.watched.try_push(watched);
         self.deadline = self.deadline.min(deadline.unwrap_or(Nanos(u64::MAX)));
+        if self.watched.try_push(watched).is_err() {
+            // Nothing would wake the unit for it, so it looks by itself (U1).
+            self.deadline = self.deadline.min(Os.now().saturating_add(UNWATCHED));
+        }
     }
 }
 
@@ -201,9 +210,9 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use pontoon_hal::{Access, Cause, Command, Engine, Mode, Queue, RegionId};
-    use pontoon_signal::{Bound, Load, Rank, Seq};
+    use pontoon_signal::{Bound, Host, Load, Nanos, Os, Rank, Seq};
 
-    use super::{BATCH, Member, Unit, Watch, Watched};
+    use super::{BATCH, Member, UNWATCHED, Unit, WATCHED_MAX, Watch, Watched};
     use crate::{
         execute,
         kernel::Kernel,
@@ -320,6 +329,22 @@ mod tests {
             }
             assert!(!unit.run_lane(0, &lane, &mut Watch::default()));
         }
+    }
+
+    /// U1, where a device had more queues than a group has members.
+    #[test]
+    fn what_cannot_be_watched_is_looked_at_again_soon() {
+        let shared = shared();
+        let mut watch = Watch::default();
+        for index in 0..WATCHED_MAX {
+            watch.add(Watched::Arrivals(index, Seq::new(0)), None);
+        }
+        assert_eq!(watch.deadline, Nanos(u64::MAX), "all that is watched wakes the unit");
+        let before = Os.now();
+        watch.add(Watched::Signal(shared.waiter(&shared.changes), Seq::new(0)), None);
+        assert_eq!(watch.watched.len(), WATCHED_MAX);
+        let latest = Os.now().saturating_add(UNWATCHED);
+        assert!((before..=latest).contains(&watch.deadline), "{:?}", watch.deadline);
     }
 
     /// What a kernel completes after its device was lost stays out: the ending is the last word.

@@ -90,7 +90,7 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`SmcError::OutOfRange`]; [`SmcError::TooMany`] for more than half of the pool; [`SmcError::Unavailable`] if one holds
+    /// [`SmcError::OutOfRange`]; [`SmcError::TooMany`] for more than half of the pool, of all such calls together; [`SmcError::Unavailable`] if one holds
     /// the pattern; [`SmcError::TimedOut`].
     ///
     /// # Blocks
@@ -106,10 +106,15 @@ impl Window {
         let (inner, mut clock) = (self.inner(), Clock::bound(bound));
         let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
         let most = inner.table.len() / 2;
-        if pages.len() > most {
-            return Err(SmcError::TooMany { pages: pages.len(), most });
+        let others = inner.pinned.fetch_add(pages.len() as u64, Relaxed) as usize;
+        let mut pinned = Pinned { inner, pages: pages.len(), slots: Vec::new() };
+        if others + pages.len() > most {
+            return Err(SmcError::TooMany {
+                pages: pages.len(),
+                most: most.saturating_sub(others),
+            });
         }
-        let mut pinned = Pinned { inner, slots: Vec::with_capacity(pages.len()) };
+        pinned.slots.reserve(pages.len());
         for page in pages {
             pinned.slots.push(self.hold_here(page, &mut clock)?);
         }
@@ -164,6 +169,8 @@ impl Inner {
 /// Pages that stay where they are until this goes.
 struct Pinned<'w> {
     inner: &'w Inner,
+    /// So many are to be.
+    pages: usize,
     slots: Vec<SlotIndex>,
 }
 
@@ -172,5 +179,6 @@ impl Drop for Pinned<'_> {
         for &slot in &self.slots {
             self.inner.table.set(slot, State::Resident);
         }
+        self.inner.pinned.fetch_sub(self.pages as u64, Relaxed);
     }
 }

@@ -13,8 +13,9 @@ use crate::{
     counts::add,
     extent::{Held, Place},
     pane::Pane,
-    pool::{Inner, STAGE, Stage},
+    pool::Inner,
     release::late,
+    stages::{STAGE, Stage},
     table::{SlotIndex, State, Version},
 };
 
@@ -63,7 +64,7 @@ impl Inner {
     ) -> Result<AcquireReport, SmcError> {
         let mut clock = Clock::bound(bound);
         let place = extent.place(&mut clock).ok_or_else(|| late(extent, clock.waited()))?;
-        let mut stage = self.stage(&mut clock).ok_or_else(|| late(extent, clock.waited()))?;
+        let mut stage = self.stage(extent, &place, &mut clock)?;
         let unchanged = pane.unchanged(&mut clock);
         let _unchanged = unchanged
             .ok_or_else(|| SmcError::Occupied { bytes: extent.bytes(), waited: clock.waited() })?;
@@ -168,10 +169,12 @@ impl Inner {
         report: &mut AcquireReport,
     ) -> Result<(), SmcError> {
         let mut last = None;
+        let mut asked = Ok(());
         for page in stale.drain(..) {
             if !self.hold_resident(pane, page.page, page.slot, clock) {
                 if clock.is_over() {
-                    return Err(late(extent, clock.waited()));
+                    asked = Err(late(extent, clock.waited()));
+                    break;
                 }
                 // It is gone, and comes as it is then, or holds the pattern.
                 continue;
@@ -181,25 +184,45 @@ impl Inner {
             let page = held[held.len() - 1].page;
             let home_page = place.at_home(extent, page);
             let read = |home: &Home| home.read(home_page * PAGE, at..at + PAGE);
-            last = Some(place.home.post(clock, read)?);
+            match place.home.post(clock, read) {
+                Ok(number) => last = Some(number),
+                Err(error) => {
+                    asked = Err(error.into());
+                    break;
+                }
+            }
         }
-        let Some(last) = last else { return Ok(()) };
+        let Some(last) = last else { return asked };
+        if asked.is_err() {
+            // What was asked for before comes yet.
+            stage.keep(&place.home, last);
+            return asked;
+        }
         self.await_read(extent, place, last, stage, clock)?;
+        extent.is_still_at(place)?;
         for (index, Stale { page, slot, version }) in held.iter().enumerate() {
             let first = STAGE / 2 / 8 + index * PAGE_WORDS;
             let new = &stage.words[first..first + PAGE_WORDS];
             let twin = self.twin(*slot);
             let is_guarded = pane.is_guarded(*page);
             let is_other = self.table.version(*slot).generation != version.generation;
+            let is_whole = self.is_whole(extent, *slot, version.generation);
             for mut bytes in self.owed.of(*slot) {
-                if is_other {
+                if is_whole {
                     bytes = whole_words(&bytes);
                     self.owed.add(*slot, bytes.clone());
                 }
                 // Home may have what was sent of them, which is no news, and gets what is here.
                 copy_bytes(twin, bytes.clone(), new, bytes.start);
             }
-            let last = if is_other { Last::Here } else { Last::Home };
+            let last = match (is_other, is_whole) {
+                (false, _) => Last::Home,
+                (true, false) => Last::Here,
+                (true, true) => Last::HereWhole,
+            };
+            if is_other {
+                self.released.clear(slot.0);
+            }
             // To a guarded one nobody has stored here: the next access finds the twin.
             let live = if is_guarded { twin } else { pane.paging.words(*page) };
             let merged = merge(live, new, twin, last);

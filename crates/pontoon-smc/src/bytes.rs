@@ -79,9 +79,10 @@ pub(crate) struct Merged {
 pub(crate) enum Last {
     /// Home: somebody else wrote it there.
     Home,
-    /// This side, of the whole word: it is another home than the one that the twin is of, and may not have what was
-    /// released of the word before.
+    /// This side: it is another home than the one that the twin is of, and has not got it yet.
     Here,
+    /// This side, of the whole word: that home may not have what was released of the word before either.
+    HereWhole,
 }
 
 /// Puts the bytes in which `new` differs from `twin` into `live`, and makes `twin` as `new`. No store of
@@ -103,8 +104,9 @@ pub(crate) fn merge(
         let theirs = loop {
             let theirs = match last {
                 Last::Home => differ,
-                Last::Here if seen != before => 0,
-                Last::Here => differ,
+                Last::Here => differ & !mask(seen ^ before),
+                Last::HereWhole if seen != before => 0,
+                Last::HereWhole => differ,
             };
             let put = seen & !theirs | now & theirs;
             match live.compare_exchange_weak(seen, put, Relaxed, Relaxed) {

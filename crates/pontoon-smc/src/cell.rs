@@ -13,8 +13,9 @@ use crate::{
     bytes::{Last, merge},
     clock::Clock,
     extent::{Held, Place},
+    hold::Hold,
     release::late,
-    table::State,
+    table::Version,
 };
 
 /// A word of a window, at home: what is written is there when the call returns, or after a [drain](Cell::drain).
@@ -40,12 +41,20 @@ impl<'w> Cell<'w> {
     /// As long as `bound` allows.
     pub fn store(&self, value: u64, bound: Bound) -> Result<(), SmcError> {
         let mut clock = Clock::bound(bound);
-        let (extent, place) = self.there(&mut clock)?;
-        self.post_to(extent, &place, value, &mut clock)?;
-        place.home.flush(clock.left())?;
-        self.announce(extent, &place, &clock)?;
-        self.put_here(value, &mut clock);
-        Ok(())
+        loop {
+            let (extent, place) = self.there(&mut clock)?;
+            let hold = self.hold(extent, &mut clock)?;
+            self.post_to(extent, &place, value, &mut clock)?;
+            place.home.flush(clock.left())?;
+            match self.announce(extent, &place, &hold, &clock) {
+                // It is written to the one that it has now, too.
+                Err(SmcError::Moved { .. }) if !clock.is_over() => {}
+                said => {
+                    self.put_here(&hold, value, &mut clock);
+                    return said;
+                }
+            }
+        }
     }
 
     /// Writes `value` and does not wait: it is at home after the next [`drain`](Self::drain).
@@ -56,8 +65,10 @@ impl<'w> Cell<'w> {
     pub fn post(&self, value: u64) -> Result<(), SmcError> {
         let mut clock = Clock::of(self.window.inner().settings.deadline);
         let (extent, place) = self.there(&mut clock)?;
+        let hold = self.hold(extent, &mut clock)?;
         self.post_to(extent, &place, value, &mut clock)?;
-        self.put_here(value, &mut clock);
+        extent.has_posted(&place);
+        self.put_here(&hold, value, &mut clock);
         Ok(())
     }
 
@@ -65,7 +76,7 @@ impl<'w> Cell<'w> {
     ///
     /// # Errors
     ///
-    /// [`SmcError`].
+    /// [`SmcError`]; [`Moved`](SmcError::Moved), once, if the home is another than what was posted before went to.
     ///
     /// # Blocks
     ///
@@ -73,8 +84,14 @@ impl<'w> Cell<'w> {
     pub fn drain(&self, bound: Bound) -> Result<(), SmcError> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
+        let posts = extent.posted();
         place.home.flush(clock.left())?;
-        self.announce(extent, &place, &clock)
+        place.home.changed(place.at_home(extent, self.offset / PAGE), clock.left())?;
+        extent.has_drained(posts);
+        if extent.has_lost_posts() {
+            return Err(SmcError::Moved { home: extent.rank(), bytes: extent.bytes() });
+        }
+        Ok(())
     }
 
     /// What home has now.
@@ -90,8 +107,7 @@ impl<'w> Cell<'w> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
         let inner = self.window.inner();
-        let stage = inner.stage(&mut clock);
-        let mut stage = stage.ok_or_else(|| late(extent, clock.waited()))?;
+        let mut stage = inner.stage(extent, &place, &mut clock)?;
         let (at, into) = (self.at_home(extent, &place), stage.at..stage.at + 8);
         let number = place.home.post(&mut clock, |home| home.read(at, into.clone()))?;
         loop {
@@ -114,7 +130,8 @@ impl<'w> Cell<'w> {
     ///
     /// # Errors
     ///
-    /// [`SmcError`]. After a time-out the addition may have been done, or may yet be.
+    /// [`SmcError`]. After a time-out the addition may have been done, or may yet be; [`Moved`](SmcError::Moved) if it was
+    /// done at a home that is another by now.
     ///
     /// # Blocks
     ///
@@ -122,9 +139,11 @@ impl<'w> Cell<'w> {
     pub fn fetch_add(&self, n: u64, bound: Bound) -> Result<u64, SmcError> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
+        let hold = self.hold(extent, &mut clock)?;
+        place.home.fence()?;
         let before = place.home.add(self.at_home(extent, &place), n, clock.left())?;
-        self.announce(extent, &place, &clock)?;
-        self.put_here(before.wrapping_add(n), &mut clock);
+        self.announce(extent, &place, &hold, &clock)?;
+        self.put_here(&hold, before.wrapping_add(n), &mut clock);
         Ok(before)
     }
 
@@ -140,11 +159,13 @@ impl<'w> Cell<'w> {
     pub fn compare_exchange(&self, expected: u64, new: u64, bound: Bound) -> Result<u64, SmcError> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
+        let hold = self.hold(extent, &mut clock)?;
+        place.home.fence()?;
         let at = self.at_home(extent, &place);
         let before = place.home.compare_swap(at, expected, new, clock.left())?;
         if before == expected {
-            self.announce(extent, &place, &clock)?;
-            self.put_here(new, &mut clock);
+            self.announce(extent, &place, &hold, &clock)?;
+            self.put_here(&hold, new, &mut clock);
         }
         Ok(before)
     }
@@ -153,6 +174,13 @@ impl<'w> Cell<'w> {
         let extent = self.window.extent_of(self.offset..self.offset + 8)?;
         let place = extent.place(clock).ok_or_else(|| late(extent, clock.waited()))?;
         Ok((extent, place))
+    }
+
+    /// The page, so that what two threads write is here and at home in one order.
+    fn hold(&self, extent: &Held, clock: &mut Clock) -> Result<Hold<'w>, SmcError> {
+        let page = self.offset / PAGE;
+        let hold = self.window.inner().hold_page(self.window.pane(), page, clock);
+        hold.ok_or_else(|| late(extent, clock.waited()))
     }
 
     fn at_home(&self, extent: &Held, place: &Place) -> usize {
@@ -167,47 +195,50 @@ impl<'w> Cell<'w> {
         clock: &mut Clock,
     ) -> Result<(), SmcError> {
         let (bytes, at) = (value.to_ne_bytes(), self.at_home(extent, place));
+        // What was posted there before is to be there before.
+        place.home.fence()?;
         place.home.post(clock, |home| home.write_inline(&bytes, at))?;
         Ok(())
     }
 
-    /// Tells others that the page has changed. This side's copy of it is compared as theirs are.
-    fn announce(&self, extent: &Held, place: &Place, clock: &Clock) -> Result<(), SmcError> {
-        place.home.changed(place.at_home(extent, self.offset / PAGE), clock.left())?;
+    /// Tells others that the page has changed.
+    fn announce(
+        &self,
+        extent: &Held,
+        place: &Place,
+        hold: &Hold<'_>,
+        clock: &Clock,
+    ) -> Result<(), SmcError> {
+        let number = place.home.changed(place.at_home(extent, self.offset / PAGE), clock.left())?;
+        extent.is_still_at(place)?;
+        let (table, found) =
+            (&self.window.inner().table, Version { number, generation: place.generation });
+        // If it was another by then, somebody else has changed the page too, and it is to be merged.
+        if hold.is_here() && found == table.version(hold.slot) {
+            let number = number.wrapping_add(1);
+            table.set_version(hold.slot, Version { number, ..found });
+        }
         Ok(())
     }
 
     /// Makes the page here, if there is one, have it too, as if it had been acquired.
-    fn put_here(&self, value: u64, clock: &mut Clock) {
-        let (inner, pane) = (self.window.inner(), self.window.pane());
-        let page = self.offset / PAGE;
-        let Some(_unchanged) = pane.unchanged(clock) else { return };
-        let (id, word) = (pane.id(page), self.offset / 8 % PAGE_WORDS);
-        while let Some(slot) = inner.table.find(id) {
-            if inner.table.turn(slot, id, State::Resident, State::Busy) {
-                let twin = &inner.twin(slot)[word];
-                if pane.is_guarded(page) {
-                    // The next access finds the twin.
-                    twin.store(value, Relaxed);
-                    let _ = pane.paging.discard(page..page + 1);
-                    inner.table.set(slot, State::Resident);
-                    return;
-                }
-                let live = &pane.paging.words(page)[word];
-                let new = AtomicU64::new(value);
-                merge(
-                    core::slice::from_ref(live),
-                    core::slice::from_ref(&new),
-                    core::slice::from_ref(twin),
-                    Last::Home,
-                );
-                inner.table.set(slot, State::Resident);
-                return;
-            }
-            if inner.table.state(slot) == State::Poisoned || !clock.pause() {
-                return;
-            }
+    fn put_here(&self, hold: &Hold<'_>, value: u64, clock: &mut Clock) {
+        let (inner, pane, page) = (self.window.inner(), self.window.pane(), self.offset / PAGE);
+        if !hold.is_here() {
+            return;
         }
+        let twin = &inner.twin(hold.slot)[self.offset / 8 % PAGE_WORDS];
+        let Some(_unchanged) = pane.unchanged(clock) else { return };
+        if pane.is_guarded(page) {
+            // The next access finds the twin.
+            twin.store(value, Relaxed);
+            let _ = pane.paging.discard(page..page + 1);
+            return;
+        }
+        let live = &pane.paging.words(page)[self.offset / 8 % PAGE_WORDS];
+        let new = AtomicU64::new(value);
+        let [live, new, twin] = [live, &new, twin].map(core::slice::from_ref);
+        merge(live, new, twin, Last::Home);
     }
 }
 

@@ -139,7 +139,7 @@ pub enum SmcError {
     TooMany {
         /// What was asked for.
         pages: usize,
-        /// Half of the pool.
+        /// Half of the pool, less those that other calls keep here.
         most: usize,
     },
     /// A home did not answer in time.
@@ -150,6 +150,18 @@ pub enum SmcError {
         bytes: Range<usize>,
         /// How long it was waited for.
         waited: Duration,
+    },
+    /// What calls send from and read into was with others all the time, on homes that are slow or do not answer.
+    NoStage {
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The bytes got another home meanwhile: what was asked for may have been done at the former one alone.
+    Moved {
+        /// Whose memory they are now.
+        home: Rank,
+        /// The bytes of the window that are concerned.
+        bytes: Range<usize>,
     },
     /// A home is not to be had, and there is no other for these bytes: accesses read the pattern.
     Unavailable {
@@ -193,13 +205,25 @@ impl fmt::Display for SmcError {
             }
             Self::TooMany { pages, most } => write!(
                 f,
-                "{pages} pages of a window cannot be held here at the same time; {most} can, half of the pool"
+                "{pages} pages of a window cannot be held here at the same time; {most} can: half of \
+                 the pool, less what other calls keep here"
             ),
             Self::TimedOut { home, bytes, waited } => write!(
                 f,
                 "rank {} did not answer within {waited:?} for bytes {} to {} of a window; \
                  what was written there is kept, release it again",
                 home.0, bytes.start, bytes.end
+            ),
+            Self::NoStage { waited } => write!(
+                f,
+                "no stage of the pool came free within {waited:?}: calls on other homes have them; what was written \
+                 is kept, call again"
+            ),
+            Self::Moved { home, bytes } => write!(
+                f,
+                "bytes {} to {} of a window are at rank {} now, and what was on its way may be at their former home \
+                 alone; store it again",
+                bytes.start, bytes.end, home.0
             ),
             Self::Unavailable { home, bytes, poisoned } => write!(
                 f,

@@ -5,6 +5,7 @@ use pontoon_hal::paging::{PAGE, PagingError};
 use pontoon_signal::shim::Ordering::Relaxed;
 
 use crate::{
+    SmcError,
     bytes::are_same,
     clock::Clock,
     counts::add,
@@ -82,7 +83,11 @@ impl Inner {
         }
         self.on_its_way(slot);
         let taken = pane.paging.take(id.page(), &mut |last| {
-            self.send_last(pane, extent, id.page(), slot, last, clock).is_ok()
+            let sent = self.send_last(pane, extent, id.page(), slot, last, clock);
+            if let Err(SmcError::TimedOut { .. } | SmcError::Link(_)) = sent {
+                extent.failed(&self.settings);
+            }
+            sent.is_ok()
         });
         if let Err(error) = &taken
             && error.is_loss()
@@ -117,14 +122,14 @@ impl Inner {
     /// Marks a page that is about to be taken away: while it is nowhere, the kernel tells of no store to it, and a
     /// release that comes then waits until it is home.
     fn on_its_way(&self, slot: SlotIndex) {
-        self.unsent.set(slot.0);
+        self.marks.keep(slot);
     }
 
     /// A page has left, or stays after all.
     fn left(&self, pane: &Pane, id: PageId, slot: SlotIndex, gone: bool) -> bool {
         if gone {
             add(&pane.counts.evicted, 1);
-            self.settled(slot);
+            self.is_gone(slot);
             self.table.forget(id, slot);
             self.table.give_back(slot);
         } else {
@@ -137,7 +142,7 @@ impl Inner {
     pub(crate) fn leave_poison(&self, pane: &Pane, id: PageId, slot: SlotIndex) -> bool {
         let gone = pane.take_pattern(id.page());
         if gone {
-            self.settled(slot);
+            self.is_gone(slot);
             self.table.forget(id, slot);
             self.table.give_back(slot);
         } else {

@@ -9,7 +9,7 @@ use pontoon_signal::{
     shim::{AtomicU64, Ordering::*},
 };
 
-use crate::{Home, OpenError, Settings, clock::Clock};
+use crate::{Home, OpenError, Settings, SmcError, clock::Clock};
 
 /// How many pages come at once, at a miss without a known run. Aligned runs of them are fetched together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,6 +123,15 @@ pub(crate) struct Health {
     /// The number of a question that its home has not answered yet, and which home; of the keeper alone.
     pub(crate) asked: AtomicU64,
     pub(crate) asked_of: AtomicU64,
+    /// Pages that its homes were asked for and have not answered for.
+    waiting: AtomicU64,
+    /// The generation of the last home that was started again.
+    started_again: AtomicU64,
+    /// Writes that were posted and that nobody has waited for since.
+    posted: AtomicU64,
+    /// How often its home was another before what was posted was known to be there, and how often a drain said so.
+    posts_lost: AtomicU64,
+    posts_told: AtomicU64,
     /// How many of its pages are marked as strays.
     pub(crate) strays: AtomicU64,
     /// Accesses that waited in vain, all of them, and those of them that the log knows.
@@ -250,7 +259,7 @@ impl Held {
         former.push(self.put_at(&mut place, next));
         drop((place, former, later));
         self.health.moved.store(1, Relaxed);
-        self.is_well();
+        self.has_left();
         true
     }
 
@@ -279,8 +288,10 @@ impl Held {
         let mut former = locked(&self.former);
         former.push(self.put_at(&mut place, next));
         former.reserve(later.len());
+        // Before anybody can be there.
+        self.health.started_again.store(generation, Relaxed);
         drop((former, place, later));
-        self.is_well();
+        self.has_left();
     }
 
     /// How many homes it had before this one; `None` if it moves just now.
@@ -290,6 +301,71 @@ impl Held {
             Err(TryLockError::Poisoned(place)) => Some(place.into_inner().generation),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+
+    /// It has another home than before, of which nothing is known.
+    fn has_left(&self) {
+        self.is_well();
+        if self.health.posted.swap(0, Relaxed) != 0 {
+            self.health.posts_lost.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// That it is where it was when `place` was asked for: else what went there is not where others look.
+    pub(crate) fn is_still_at(&self, place: &Place) -> Result<(), SmcError> {
+        if self.generation() == Some(place.generation) {
+            return Ok(());
+        }
+        Err(SmcError::Moved { home: self.rank(), bytes: self.bytes() })
+    }
+
+    /// Whether its home was started again since it had that generation: a next one [that was given](Extent::or) has what
+    /// the one before had.
+    pub(crate) fn was_started_again_since(&self, generation: u64) -> bool {
+        self.health.started_again.load(Relaxed) > generation
+    }
+
+    /// Pages that its homes were asked for and have not answered for.
+    pub(crate) fn asked(&self) -> usize {
+        self.health.waiting.load(Relaxed) as usize
+    }
+
+    pub(crate) fn ask_for(&self, pages: usize) {
+        self.health.waiting.fetch_add(pages as u64, Relaxed);
+    }
+
+    pub(crate) fn has_answered(&self, pages: usize) {
+        self.health.waiting.fetch_sub(pages as u64, Relaxed);
+    }
+
+    /// Something was posted to that place, for a drain to wait for.
+    pub(crate) fn has_posted(&self, place: &Place) {
+        self.health.posted.fetch_add(1, Relaxed);
+        if self.generation() != Some(place.generation) {
+            self.health.posts_lost.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Writes that were posted and that nobody has waited for.
+    pub(crate) fn posted(&self) -> u64 {
+        self.health.posted.load(Relaxed)
+    }
+
+    /// So many of them are there.
+    pub(crate) fn has_drained(&self, posts: u64) {
+        let less = |posted: u64| Some(posted.saturating_sub(posts));
+        let _ = self.health.posted.fetch_update(Relaxed, Relaxed, less);
+    }
+
+    /// How often its home was another before what was posted was known to be there.
+    pub(crate) fn posts_lost(&self) -> u64 {
+        self.health.posts_lost.load(Relaxed)
+    }
+
+    /// Whether that happened since this was asked last.
+    pub(crate) fn has_lost_posts(&self) -> bool {
+        let lost = self.posts_lost();
+        self.health.posts_told.swap(lost, Relaxed) < lost
     }
 
     /// Where it was or is, by its generation.

@@ -72,6 +72,15 @@ impl Inner {
             if extent.is_unavailable() && self.table.find(id).is_none() && !extent.fall_back() {
                 return self.poison(pane, extent, id);
             }
+            // It has not answered for as many as it may be asked for.
+            let is_waited_for = extent.asked() >= self.asked_most();
+            if is_waited_for && self.table.find(id).is_none() {
+                if clock.pause() {
+                    continue;
+                }
+                extent.failed(&self.settings);
+                return self.poison(pane, extent, id);
+            }
             match self.table.claim(id) {
                 Claim::Mine(slot) => return self.fetch(pane, extent, id, slot, &mut clock),
                 Claim::Found(slot) => {
@@ -101,10 +110,16 @@ impl Inner {
                     }
                     continue;
                 }
-                extent.failed(&self.settings);
+                // The pool is full of pages that cannot go: no fault of this home.
                 return self.poison(pane, extent, id);
             }
         }
+    }
+
+    /// The most pages that an extent's home may be asked for and not have answered for: the rest of the pool is for
+    /// others, should it not answer at all.
+    fn asked_most(&self) -> usize {
+        self.table.len() / 2
     }
 
     /// A page that is resident, and yet was missed: it came meanwhile, or somebody else took it away. Whether it is
@@ -139,13 +154,15 @@ impl Inner {
         batch.push((id, slot));
         self.add_neighbours(pane, extent, id.page(), &mut batch);
         // Of pages that had these slots before, and had gone home.
-        batch.iter().for_each(|&(_, slot)| _ = self.unsent.clear(slot.0));
+        batch.iter().for_each(|&(_, slot)| self.marks.clear(slot));
+        extent.ask_for(batch.len());
         let (asked, brought) = match extent.place(clock) {
             Some(place) => (Some(place.generation), self.bring(extent, &place, &batch, clock)),
             None => (None, Err(Missed::Nowhere)),
         };
         match brought {
             Ok(()) => {
+                extent.has_answered(batch.len());
                 add(&pane.counts.fetched, batch.len());
                 add(&pane.counts.ahead, batch.len() - 1);
                 let placed = self.put_in_place(pane, &batch);
@@ -162,6 +179,7 @@ impl Inner {
                         self.table.set_late(slot, *number, place.generation);
                     } else {
                         self.table.give_back(slot);
+                        extent.has_answered(1);
                     }
                 }
                 if asked.is_some() && extent.generation().is_some_and(|now| Some(now) != asked) {
@@ -180,16 +198,17 @@ impl Inner {
 
     /// Claims what is worth fetching with a page, as far as there is room.
     fn add_neighbours(&self, pane: &Pane, extent: &Held, page: usize, batch: &mut Batch) {
-        let most = self.settings.ahead.min(BATCH).min(self.table.len() / 4).max(1);
+        let quarter = (self.table.len() / 4).saturating_sub(extent.asked()).max(1);
+        let most = self.settings.ahead.min(BATCH).min(quarter);
         let Ahead { step, depth } = pane.streams.missed(page, most);
         // In a small pool a large group would push itself out.
-        let group = extent.group_of(page, BATCH.min(self.table.len() / 4));
+        let group = extent.group_of(page, BATCH.min(quarter));
         let grouped = group.clone().filter(|&other| other != page);
         let ahead = (1..depth as i64).map(|k| page as i64 + k * step);
         let ahead = ahead.filter_map(|page| usize::try_from(page).ok());
         let ahead = ahead.filter(|page| extent.pages.contains(page) && !group.contains(page));
         for page in grouped.chain(ahead) {
-            if batch.len() >= most.max(group.len()).min(BATCH) {
+            if batch.len() >= most.max(group.len()).min(quarter).min(BATCH) {
                 return;
             }
             let id = pane.id(page);
@@ -254,6 +273,7 @@ impl Inner {
         }
         for &(_, slot) in batch {
             let (number, generation) = (self.landed_version(slot), *generation);
+            self.released.clear(slot.0);
             self.table.set_version(slot, Version { number, generation });
         }
         Ok(())
@@ -274,7 +294,12 @@ impl Inner {
             for at in run {
                 let (id, slot) = batch[at];
                 let page = id.page();
-                if placed && !strays.contains(&page) || self.replace(pane, page, slot) {
+                let there = match placed {
+                    _ if strays.contains(&page) => self.replace(pane, page, slot),
+                    true => true,
+                    false => self.place_one(pane, page, slot),
+                };
+                if there {
                     self.table.set(slot, State::Resident);
                     if let Some(extent) = pane.extent(page) {
                         pane.is_no_stray(extent, page);
@@ -287,6 +312,21 @@ impl Inner {
             }
         }
         first_is_there
+    }
+
+    /// Puts a page in its place that may be there already, as it was put there with others of which one could not be: then
+    /// threads use it. Whether it is there.
+    fn place_one(&self, pane: &Pane, page: usize, slot: SlotIndex) -> bool {
+        if pane.is_stray(page) {
+            return self.replace(pane, page, slot);
+        }
+        let from = self.twins(slot, 1);
+        if from.is_some_and(|from| pane.paging.place(page, &from, &mut |_| ()).is_ok()) {
+            return true;
+        }
+        // Nobody knows whether it is there: it must not be where the table knows of no such page.
+        pane.take_pattern(page);
+        false
     }
 
     /// Puts a page in the place of the pattern. Whether it is there.

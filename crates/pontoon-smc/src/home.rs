@@ -104,6 +104,12 @@ impl Home {
         self.region.peer()
     }
 
+    /// The same for all homes of that rank by that link, and not 0.
+    pub(crate) fn key(&self) -> u64 {
+        let link = Arc::as_ptr(&self.link).cast::<()>().addr() as u64;
+        (link ^ u64::from(self.region.peer().0) << 48) | 1
+    }
+
     /// How many bytes it has for pages.
     pub fn bytes(&self) -> usize {
         self.layout.pages * PAGE

@@ -30,6 +30,7 @@ impl Inner {
             let next = bell.value() + 1;
             self.make_rooms();
             self.give_back_stuck();
+            self.stages.sweep();
             for pane in self.panes.iter().map_while(|pane| pane.get()) {
                 for extent in &pane.extents {
                     self.tell(pane, extent);
@@ -80,6 +81,9 @@ impl Inner {
             let place = extent.and_then(|extent| extent.place_of(generation));
             if place.is_some_and(|Place { home, .. }| home.is_over(number)) {
                 self.table.give_back(slot);
+                if let Some(extent) = extent {
+                    extent.has_answered(1);
+                }
             }
         }
     }

@@ -12,6 +12,8 @@
 #![forbid(unsafe_code)]
 
 #[doc(hidden)]
+pub mod marks;
+#[doc(hidden)]
 pub mod table;
 
 #[cfg(not(pontoon_loom))]
@@ -39,6 +41,8 @@ mod extent;
 #[cfg(not(pontoon_loom))]
 mod fetch;
 #[cfg(not(pontoon_loom))]
+mod hold;
+#[cfg(not(pontoon_loom))]
 mod home;
 #[cfg(not(pontoon_loom))]
 mod keeper;
@@ -54,6 +58,8 @@ mod pool;
 mod release;
 #[cfg(not(pontoon_loom))]
 mod settings;
+#[cfg(not(pontoon_loom))]
+mod stages;
 #[cfg(not(pontoon_loom))]
 mod stores;
 #[cfg(not(pontoon_loom))]

@@ -95,6 +95,11 @@ impl Pane {
         }
     }
 
+    /// Whether a page is marked so.
+    pub(crate) fn is_stray(&self, page: usize) -> bool {
+        self.strays.is_set(page)
+    }
+
     /// A page of an extent holds no pattern that no table knows of.
     pub(crate) fn is_no_stray(&self, extent: &Held, page: usize) {
         if self.strays.clear(page) {

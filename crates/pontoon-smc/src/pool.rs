@@ -9,7 +9,7 @@
 
 use core::{fmt, ops::Range};
 use std::{
-    sync::{Arc, Mutex, MutexGuard, Once, OnceLock, TryLockError},
+    sync::{Arc, Mutex, Once, OnceLock},
     thread::JoinHandle,
 };
 
@@ -19,26 +19,25 @@ use pontoon_hal::{
     paging::{PAGE, PAGE_WORDS, Paging},
 };
 use pontoon_signal::{
-    Block, Seq, SharedPublisher, SignalTable, Slot as Bell, SlotId, Span, SystemError, TableShape,
+    Block, SharedPublisher, SignalTable, Slot as Bell, SlotId, Span, SystemError, TableShape,
     Words,
     shim::{AtomicU64, Ordering::Relaxed},
     spawn_undisturbed,
 };
 
 use crate::{
-    Extent, Home, OpenError, Settings, Window,
+    Extent, Home, OpenError, Settings, SmcError, Window,
     bits::Bits,
     clock::Clock,
-    extent::locked,
+    extent::{Held, Place, locked},
+    marks::Marks,
     owed::Owed,
     pane::Pane,
+    release::late,
+    stages::{STAGE, STAGES, Stage, Stages},
     table::{PageId, SLOTS_MAX, SlotIndex, Table},
 };
 
-/// Bytes of a stage.
-pub(crate) const STAGE: usize = 64 * 1024;
-/// Stages: so many calls send at the same time.
-const STAGES: usize = 4;
 /// Fewer pages than the largest fetch, twice, are no pool.
 const PAGES_MIN: usize = 64;
 
@@ -55,13 +54,15 @@ pub(crate) struct Inner {
     pub(crate) settings: Settings,
     memory: Words,
     pub(crate) table: Table,
-    /// Slots whose pages were found stored to, and are not known to be home.
-    pub(crate) unsent: Bits,
+    pub(crate) marks: Marks,
     pub(crate) owed: Owed,
+    /// Slots of which this side has released something to the home that they are of.
+    pub(crate) released: Bits,
     pub(crate) panes: Box<[OnceLock<Arc<Pane>>]>,
     opened: Mutex<usize>,
-    /// What each may yet be sent from, of a call that did not wait for it.
-    stages: [Mutex<Option<(Home, Seq)>>; STAGES],
+    pub(crate) stages: Stages,
+    /// Pages that calls keep where they are.
+    pub(crate) pinned: AtomicU64,
     registered: Mutex<Vec<(Arc<dyn Link>, Registered)>>,
     /// A handle of each home: the last is not to be dropped where an access faults.
     homes: Mutex<Vec<Home>>,
@@ -72,21 +73,6 @@ pub(crate) struct Inner {
     bell: SharedPublisher,
     pub(crate) bell_slot: Bell,
     pub(crate) stop: AtomicU64,
-}
-
-/// A stage, the caller's alone.
-pub(crate) struct Stage<'p> {
-    pub(crate) words: &'p [AtomicU64],
-    /// Where it begins in the pool's memory.
-    pub(crate) at: usize,
-    late: MutexGuard<'p, Option<(Home, Seq)>>,
-}
-
-impl Stage<'_> {
-    /// Some of it may yet be sent, up to that number: nobody has it until then.
-    pub(crate) fn keep(&mut self, home: &Home, number: Seq) {
-        *self.late = Some((home.clone(), number));
-    }
 }
 
 impl Pool {
@@ -166,7 +152,8 @@ impl Pool {
     /// Bytes that it takes itself: slots, stages and tables. Windows take as many again as there are resident pages.
     pub fn bytes(&self) -> usize {
         let inner = &self.inner;
-        inner.memory.len() * 8 + inner.table.bytes() + inner.unsent.bytes() + inner.owed.bytes()
+        let tables = inner.table.bytes() + inner.marks.bytes();
+        inner.memory.len() * 8 + tables + inner.owed.bytes() + inner.released.bytes()
     }
 
     /// What its memory is: locked, unless [that](Settings::lock) was not asked for or not allowed. `None` if the kernel does
@@ -205,11 +192,13 @@ impl Inner {
             settings,
             memory,
             table,
-            unsent: Bits::new(slots)?,
+            marks: Marks::new(slots)?,
             owed: Owed::new(slots)?,
+            released: Bits::new(slots)?,
             panes: (0..PageId::WINDOWS_MAX).map(|_| OnceLock::new()).collect(),
             opened: Mutex::new(0),
-            stages: Default::default(),
+            stages: Stages::default(),
+            pinned: AtomicU64::new(0),
             registered: Mutex::default(),
             homes: Mutex::default(),
             registrations: AtomicU64::new(0),
@@ -273,29 +262,27 @@ impl Inner {
         end - 8..end
     }
 
-    /// A stage, once one is free: calls hold them for as long as their bounds. `None` if the caller's is over before.
-    pub(crate) fn stage(&self, clock: &mut Clock) -> Option<Stage<'_>> {
+    /// A stage for a call on a home, once one is free: calls hold them for as long as their bounds.
+    pub(crate) fn stage(
+        &self,
+        extent: &Held,
+        place: &Place,
+        clock: &mut Clock,
+    ) -> Result<Stage<'_>, SmcError> {
         let versions = self.table.len().next_multiple_of(PAGE_WORDS);
         let first = self.table.len() * PAGE_WORDS + versions;
         loop {
-            for (index, stage) in self.stages.iter().enumerate() {
-                let mut late = match stage.try_lock() {
-                    Ok(guard) => guard,
-                    Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
-                    Err(TryLockError::WouldBlock) => continue,
-                };
-                if let Some((home, number)) = &*late {
-                    if !home.is_over(*number) {
-                        continue;
-                    }
-                    *late = None;
-                }
-                let at = first + index * STAGE / 8;
-                let words = &self.memory[at..at + STAGE / 8];
-                return Some(Stage { words, at: at * 8, late });
+            if let Some(stage) = self.stages.take(place.home.key(), &self.memory, first) {
+                return Ok(stage);
             }
             if !clock.pause() {
-                return None;
+                let is_its = self.stages.are_of(place.home.key());
+                let waited = clock.waited();
+                return Err(if is_its {
+                    late(extent, waited)
+                } else {
+                    SmcError::NoStage { waited }
+                });
             }
         }
     }
@@ -304,10 +291,17 @@ impl Inner {
         self.panes.get(id.window())?.get()
     }
 
-    /// The page of a slot is home as it is, or is nobody's any more.
+    /// What was found of a page when it was compared is home.
     pub(crate) fn settled(&self, slot: SlotIndex) {
         self.owed.settle(slot);
-        self.unsent.clear(slot.0);
+        self.marks.sent(slot);
+    }
+
+    /// A slot's page is nobody's any more, and owes nothing.
+    pub(crate) fn is_gone(&self, slot: SlotIndex) {
+        self.owed.settle(slot);
+        self.marks.clear(slot);
+        self.released.clear(slot.0);
     }
 
     /// Lets go of homes that nobody else has any more.

@@ -21,7 +21,8 @@ use crate::{
     extent::{Held, Place, locked},
     owed::joined,
     pane::Pane,
-    pool::{Inner, STAGE, Stage},
+    pool::Inner,
+    stages::{STAGE, Stage},
     table::{SlotIndex, State, Version},
 };
 
@@ -94,18 +95,35 @@ impl Inner {
         pages: Range<usize>,
         bound: Bound,
     ) -> Result<Released, SmcError> {
-        let mut clock = Clock::bound(bound);
-        let mut released = Released::default();
-        let found = self.find(pane, &pages)?;
-        if found.is_empty() {
-            return Ok(released);
+        let (mut clock, mut released) = (Clock::bound(bound), Released::default());
+        loop {
+            match self.release_to(pane, extent, &pages, &mut clock, &mut released) {
+                // What went to its former home goes to this one too.
+                Err(SmcError::Moved { .. }) if !clock.is_over() => {}
+                done => return done.map(|()| released),
+            }
         }
-        let place = extent.place(&mut clock).ok_or_else(|| late(extent, clock.waited()))?;
-        let stage = self.stage(&mut clock).ok_or_else(|| late(extent, clock.waited()))?;
-        let mut sending = Sending::by(stage);
+    }
+
+    /// As [`release`](Self::release), to the home that the extent has now.
+    fn release_to(
+        &self,
+        pane: &Pane,
+        extent: &Held,
+        pages: &Range<usize>,
+        clock: &mut Clock,
+        all: &mut Released,
+    ) -> Result<(), SmcError> {
+        let found = self.find(pane, pages)?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        let mut released = Released::default();
+        let place = extent.place(clock).ok_or_else(|| late(extent, clock.waited()))?;
+        let mut sending = Sending::by(self.stage(extent, &place, clock)?);
         let mut sent = Ok(());
         for (page, slot) in found {
-            match self.hold(pane, page, slot, &mut clock) {
+            match self.hold(pane, page, slot, clock) {
                 Some(true) => {}
                 Some(false) => {
                     sent = Err(late(extent, clock.waited()));
@@ -114,28 +132,30 @@ impl Inner {
                 None => continue,
             }
             released.pages += 1;
+            self.marks.comparing(slot);
             sending.pages.push(Leaf { page, slot, first: sending.runs.len() });
             // What is written through is home, and may not be in its place: what it owes its slot has.
             let is_guarded = pane.is_guarded(page);
             let live = if is_guarded { self.twin(slot) } else { pane.paging.words(page) };
-            sent = self.send(extent, &place, page, slot, live, &mut sending, &mut clock);
+            sent = self.send(extent, &place, page, slot, live, &mut sending, clock);
             let full = sending.used + PAGE_WORDS > SENT || sending.pages.len() == PAGES;
             if sent.is_ok() && full {
-                sent = self.settle(extent, &place, &mut sending, &mut clock, &mut released);
+                sent = self.settle(extent, &place, &mut sending, clock, &mut released);
             }
             if sent.is_err() {
                 break;
             }
         }
-        let sent = sent
-            .and_then(|()| self.settle(extent, &place, &mut sending, &mut clock, &mut released));
+        let sent =
+            sent.and_then(|()| self.settle(extent, &place, &mut sending, clock, &mut released));
         if sent.is_err() {
             self.give_up(&place, sending);
         }
         add(&pane.counts.dirty, released.pages as usize);
         add(&pane.counts.sent, released.bytes as usize);
         add(&pane.counts.writes, released.writes as usize);
-        sent.map(|()| released)
+        *all += released;
+        sent
     }
 
     /// Sends home what was stored to a page that is leaving.
@@ -149,8 +169,7 @@ impl Inner {
         clock: &mut Clock,
     ) -> Result<(), SmcError> {
         let place = extent.place(clock).ok_or_else(|| late(extent, clock.waited()))?;
-        let stage = self.stage(clock).ok_or_else(|| late(extent, clock.waited()))?;
-        let mut sending = Sending::by(stage);
+        let mut sending = Sending::by(self.stage(extent, &place, clock)?);
         let sent = self.send(extent, &place, page, slot, last, &mut sending, clock);
         let sent = sent.and_then(|()| {
             if sending.runs.is_empty() {
@@ -158,7 +177,8 @@ impl Inner {
             }
             arrive(extent, &place, &mut sending, clock)?;
             place.home.changed(place.at_home(extent, page), clock.left())?;
-            Ok(place.home.flush(clock.left())?)
+            place.home.flush(clock.left())?;
+            extent.is_still_at(&place)
         });
         if sent.is_err() {
             self.give_up(&place, sending);
@@ -179,7 +199,7 @@ impl Inner {
                 return None;
             }
             if self.table.state(slot) == State::Poisoned {
-                self.settled(slot);
+                self.is_gone(slot);
                 return None;
             }
             if !clock.pause() {
@@ -199,7 +219,7 @@ impl Inner {
             at = written.next;
             for page in found[..written.ranges].iter().cloned().flatten() {
                 if let Some(slot) = self.table.find(pane.id(page)) {
-                    self.unsent.set(slot.0);
+                    self.marks.found(slot);
                 }
             }
         }
@@ -209,7 +229,7 @@ impl Inner {
 
     /// Those of `pages` that are marked, in order.
     pub(crate) fn unsent(&self, pane: &Pane, pages: &Range<usize>) -> Vec<(usize, SlotIndex)> {
-        let marked = self.unsent.all().map(SlotIndex).map(|slot| (self.table.page(slot), slot));
+        let marked = self.marks.unsent().map(|slot| (self.table.page(slot), slot));
         // A mark may have come to a slot whose page had just gone home.
         let marked = marked.filter(|&(id, slot)| self.table.find(id) == Some(slot));
         let its = marked.filter(|(id, _)| id.window() == pane.window && pages.contains(&id.page()));
@@ -244,13 +264,13 @@ impl Inner {
             sending.runs.push(Run { slot, bytes, at });
         };
         let mut owed = self.owed.of(slot);
-        // Another home may not have what was released of a word before.
-        let is_other = self.table.version(slot).generation != place.generation;
-        if owed.is_empty() && !is_other {
+        // A home that was started again may not have what was released of a word before.
+        let is_whole = self.is_whole(extent, slot, place.generation);
+        if owed.is_empty() && !is_whole {
             diff(live, self.twin(slot), stage);
         } else {
             diff(live, self.twin(slot), |bytes| owed.push(bytes));
-            if is_other {
+            if is_whole {
                 owed.iter_mut().for_each(|bytes| *bytes = whole_words(bytes));
             }
             joined(owed).into_iter().for_each(&mut stage);
@@ -289,8 +309,11 @@ impl Inner {
             }
         }
         gone(extent, place, sending, clock)?;
+        // Whoever acquires does so where it is now.
+        extent.is_still_at(place)?;
         while let Some(Leaf { page: _, slot, first }) = sending.pages.pop() {
             if sending.runs.len() > first {
+                self.released.set(slot.0);
                 // If it was another by then, somebody else has changed the page too, and it is to be merged.
                 let number = sending.stage.words[SENT + sending.pages.len()].load(Relaxed);
                 let found = Version { number, generation: place.generation };
@@ -312,6 +335,13 @@ impl Inner {
         Ok(())
     }
 
+    /// Whether words of a slot's page are kept and sent whole: they are of a home that was started again since, by the
+    /// generation `now`, and this side released some of them to the former one.
+    pub(crate) fn is_whole(&self, extent: &Held, slot: SlotIndex, now: u64) -> bool {
+        let then = self.table.version(slot).generation;
+        then != now && extent.was_started_again_since(then) && self.released.is_set(slot.0)
+    }
+
     /// Lets go of pages whose changes are not known to be home: they stay marked, and owe what was sent.
     fn give_up(&self, place: &Place, mut sending: Sending<'_>) {
         if let Some(last) = sending.last {
@@ -319,9 +349,9 @@ impl Inner {
         }
         for run in sending.runs {
             self.owed.add(run.slot, run.bytes);
-            self.unsent.set(run.slot.0);
         }
         for leaf in sending.pages {
+            self.marks.keep(leaf.slot);
             self.table.set(leaf.slot, State::Resident);
         }
     }

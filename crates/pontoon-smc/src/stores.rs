@@ -17,7 +17,10 @@ use pontoon_hal::{
     link::LinkError,
     paging::PAGE,
 };
-use pontoon_signal::{Words, shim::Ordering::Relaxed};
+use pontoon_signal::{
+    Words,
+    shim::{AtomicU64, Ordering::Relaxed},
+};
 
 use self::hold::{Is, Mine, Pages};
 use crate::{
@@ -42,6 +45,8 @@ pub(crate) struct Stores {
     arrival: Arrival,
     /// A bit for each page that home has other bytes of than its version says.
     pub(crate) unsaid: Words,
+    /// How often its extents lost what was posted, as far as a drain has told.
+    pub(crate) posts_lost: AtomicU64,
     failure: Mutex<Option<SmcError>>,
     refusals: Mutex<ArrayVec<Refusal, REFUSALS>>,
 }
@@ -73,7 +78,30 @@ impl Stores {
             }
         })?;
         let (failure, refusals) = Default::default();
-        Ok(Self { pool, pane, pages, arrival, unsaid, failure, refusals })
+        let stores = Self {
+            pool,
+            pane,
+            pages,
+            arrival,
+            unsaid,
+            posts_lost: AtomicU64::new(0),
+            failure,
+            refusals,
+        };
+        stores.posts_lost.store(stores.count_lost_posts(), Relaxed);
+        Ok(stores)
+    }
+
+    /// The extents that it has pages of.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = &Held> {
+        let pages = &self.pages;
+        let all = self.pane.extents.iter();
+        all.filter(|extent| extent.pages.start < pages.end && pages.start < extent.pages.end)
+    }
+
+    /// How often they lost what was posted.
+    pub(crate) fn count_lost_posts(&self) -> u64 {
+        self.extents().map(Held::posts_lost).sum()
     }
 
     /// The first failure since it was asked last.
@@ -132,6 +160,8 @@ impl Stores {
         let pages = at / PAGE..(at + bytes.len()).div_ceil(PAGE);
         self.with(pages.clone(), |extent, place, mine, clock| {
             let to = place.at_home(extent, at / PAGE) * PAGE + at % PAGE;
+            // What was posted there before is to be there before.
+            place.home.fence()?;
             if bytes.len() <= place.home.inline_bytes() {
                 place.home.post(clock, |home| home.write_inline(bytes, to))?;
             } else {
@@ -158,8 +188,7 @@ impl Stores {
         to: usize,
         clock: &mut Clock,
     ) -> Result<(), SmcError> {
-        let stage = self.pool.stage(clock);
-        let mut stage = stage.ok_or_else(|| late(extent, clock.waited()))?;
+        let mut stage = self.pool.stage(extent, place, clock)?;
         self.pool.put_staged(&stage, bytes);
         let from = stage.at..stage.at + bytes.len();
         let number = place.home.post(clock, |home| home.write(from.clone(), to))?;
@@ -187,6 +216,7 @@ impl Stores {
         clock: &mut Clock,
     ) -> Result<(), SmcError> {
         if self.arrival == Arrival::Posted {
+            extent.has_posted(place);
             // After the post: a drain that sees it waits for that.
             for page in mine {
                 let page = page.id.page() - self.pages.start;
@@ -224,10 +254,8 @@ impl Stores {
         let field = mask(bytes) << shift;
         self.with(page..page + 1, |extent, place, mine, clock| {
             let to = place.at_home(extent, page) * PAGE + word % PAGE;
-            if self.arrival == Arrival::Posted {
-                // What this side wrote there is to be there before.
-                place.home.fence()?;
-            }
+            // What this side wrote there is to be there before.
+            place.home.fence()?;
             let (old, new) = match change {
                 Change::Add(n) if bytes == 8 => {
                     let old = place.home.add(to, n, clock.left())?;

@@ -120,7 +120,8 @@ impl Through {
     ///
     /// # Errors
     ///
-    /// [`SmcError`]; the next drain waits for it again.
+    /// [`SmcError`]; the next drain waits for it again. [`Moved`](SmcError::Moved), once, if a home is another than what was
+    /// stored before went to.
     ///
     /// # Blocks
     ///
@@ -128,6 +129,14 @@ impl Through {
     pub fn drain(&self, bound: Bound) -> Result<(), SmcError> {
         let mut clock = Clock::bound(bound);
         let (stores, pane) = (&self.stores, self.window.pane());
+        for extent in stores.extents() {
+            let posts = extent.posted();
+            if posts > 0 {
+                let place = extent.place(&mut clock).ok_or_else(|| late(extent, clock.waited()))?;
+                place.home.flush(clock.left())?;
+                extent.has_drained(posts);
+            }
+        }
         for (index, word) in stores.unsaid.iter().enumerate() {
             let mut left = word.swap(0, Relaxed);
             while left != 0 {
@@ -139,6 +148,11 @@ impl Through {
                 }
                 left &= left - 1;
             }
+        }
+        let lost = stores.count_lost_posts();
+        if stores.posts_lost.swap(lost, Relaxed) != lost {
+            let extent = self.window.extent_of(self.bytes().start..self.bytes().start + 8)?;
+            return Err(SmcError::Moved { home: extent.rank(), bytes: self.bytes() });
         }
         self.check()
     }

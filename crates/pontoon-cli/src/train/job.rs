@@ -23,6 +23,8 @@ pub(super) const IN_FLIGHT: usize = 4;
 pub(super) struct Job {
     pub(super) runtime: Runtime,
     pub(super) shared: Shared,
+    /// Commands that a queue holds.
+    pub(super) depth: u32,
 }
 
 /// What all devices work on. A handle: clones name the same memory.
@@ -157,7 +159,8 @@ impl Job {
         trace: u32,
     ) -> Result<Self, TrainError> {
         let among = Among::one_rank(devices);
-        Self::open_among(among, train, settings, plan, trace, |device, _, len| {
+        let spec = CpuSpec { trace, ..CpuSpec::default() };
+        Self::open_among(among, train, settings, plan, spec, |device, _, len| {
             Ok(Buffer::allocate(device, len)?)
         })
     }
@@ -168,12 +171,11 @@ impl Job {
         train: Arc<Dataset>,
         settings: Settings,
         plan: &Plan,
-        trace: u32,
+        spec: CpuSpec,
         shared: impl Fn(&CpuDevice, Share, usize) -> Result<Buffer<Region, f32>, TrainError>,
     ) -> Result<Self, TrainError> {
         let places = Places::new(among, plan);
         fits(needed(train.shape(), plan, &places), available_memory())?;
-        let spec = CpuSpec { trace, ..CpuSpec::default() };
         let runtime = Runtime::cpu_of(among.here, spec).map_err(TrainError::Device)?;
         let shape = train.shape();
         let shards = model::shards(plan.largest_batch());
@@ -193,7 +195,7 @@ impl Job {
             shards,
             places,
         };
-        Ok(Self { runtime, shared })
+        Ok(Self { runtime, shared, depth: spec.depth })
     }
 
     pub(super) fn lanes(&self, plan: &Plan, slow: Duration) -> Result<Vec<Lane>, TrainError> {

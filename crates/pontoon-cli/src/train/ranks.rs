@@ -10,7 +10,7 @@ use std::{
 };
 
 use pontoon::{
-    Bound, Edges, Rank,
+    Bound, CpuSpec, Edges, Rank,
     comm::{self, Comm},
     job::StoreError,
     signal::Between,
@@ -265,9 +265,11 @@ fn join(options: &Options, edges: Edges) -> Result<(), TrainError> {
         _ => None,
     };
     ranks.home = home.as_ref();
-    let job = Job::open_among(among, train.clone(), settings, &plan, 0, |device, share, len| {
-        ranks.buffer(device, share, len)
-    })?;
+    let spec = CpuSpec::default();
+    let job =
+        Job::open_among(among, train.clone(), settings, &plan, spec, |device, share, len| {
+            ranks.buffer(device, share, len)
+        })?;
     let progress = if is_root { Progress::new(plan.steps()) } else { Progress::hidden() };
     // A wait that ends before a death is known says of nobody that it is dead, and ends the job.
     let lost_after = options.ranks.lost_after;

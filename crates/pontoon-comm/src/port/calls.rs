@@ -33,13 +33,13 @@ impl Port {
     }
 
     /// As [`put`](Self::put), then grows the port's signal by `n`, which vouches for what `order` says:
-    /// [`Strong`](crate::Strong) for all that this thread asked of ports to that peer before, by whatever ring
-    /// and mode, and [`Weak`](crate::Weak) for these bytes alone. Firings of triggers are nobody's calls in
-    /// this.
+    /// [`Strong`](crate::Strong) for all that this thread asked of ports to that peer over that link before, by
+    /// whatever ring and mode, and [`Weak`](crate::Weak) for these bytes alone. Firings of triggers are nobody's
+    /// calls in this.
     ///
     /// # Errors
     ///
-    /// [`SendError`]; neither was done.
+    /// [`SendError`]; neither was done. A strong call fails for good [where it cannot vouch](crate::Vouches).
     ///
     /// # Blocks
     ///
@@ -234,7 +234,7 @@ impl Port {
             return Choice { mode, is_timed: false };
         }
         let choice = self.parts.channel.chooser.choose(bytes);
-        if choice.mode == Mode::Direct && !Parts::is_quiet(&self.parts.lane) {
+        if choice.mode == Mode::Direct && !self.parts.lane.is_quiet() {
             return Choice { mode: Mode::Ring, is_timed: false };
         }
         choice

@@ -213,9 +213,19 @@ impl Port {
         Ok(Task { bytes: n, ..self.plain(Operation::Add, to) })
     }
 
+    /// The rank whose port it is.
+    pub(crate) fn own(&self) -> Rank {
+        self.parts.channel.link.rank()
+    }
+
     /// How many bytes of memory it sends from.
     pub(crate) fn source_bytes(&self) -> usize {
         self.parts.route.source.block().bytes()
+    }
+
+    /// How many bytes the peer's region has.
+    pub(crate) fn target_bytes(&self) -> usize {
+        self.parts.route.target.bytes()
     }
 
     /// Waits on a counter that the peer grows here, doing the link's work meanwhile.
@@ -267,7 +277,7 @@ impl Port {
     }
 
     /// That it has a signal, which is to grow by `n`.
-    fn needs_a_signal(&self, n: u32) -> Result<(), SendError> {
+    pub(crate) fn needs_a_signal(&self, n: u32) -> Result<(), SendError> {
         match (self.parts.route.has_signal(), n) {
             (false, _) => Err(SendError::NoSignal),
             (true, 0) => Err(SendError::Zero),

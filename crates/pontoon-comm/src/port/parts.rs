@@ -112,19 +112,13 @@ impl Parts {
         }
     }
 
-    /// Whether all that was put in the lane's ring is done; what was done is before what this thread does next.
-    #[inline]
-    pub(super) fn is_quiet(lane: &Lane) -> bool {
-        lane.ring().is_none_or(|ring| ring.head() == lane.done.acquire())
-    }
-
     /// Waits until all that was put in rings to that peer before is done, so that what comes next is after it.
     /// The own ring keeps its order by itself, for a call that goes by it.
     #[inline]
     pub(super) fn catch_up(&self, mode: Mode, patience: Duration) -> Result<(), SendError> {
         for lane in &self.channel.lanes {
             let is_own = mode == Mode::Ring && Arc::ptr_eq(lane, &self.lane);
-            if !is_own && !Self::is_quiet(lane) {
+            if !is_own && !lane.is_quiet() {
                 self.wait_for_all(lane, patience)?;
             }
         }
@@ -136,7 +130,7 @@ impl Parts {
     fn catch_up_beside(&self, patience: Duration) -> Result<(), SendError> {
         let own = |lane: &Arc<Lane>| self.channel.lanes.iter().any(|own| Arc::ptr_eq(own, lane));
         for lane in self.channel.family.lanes().iter().filter(|lane| !own(lane)) {
-            if !Self::is_quiet(lane)
+            if !lane.is_quiet()
                 && let Err(error) = self.wait_for_all(lane, patience)
                 && !(lane.is_over() && self.channel.excuses(lane))
             {

@@ -46,8 +46,9 @@ pub(crate) struct Held {
     name: &'static str,
     inner: Arc<dyn Link>,
     log: Log,
+    /// Of this life of the peer.
     done: Mutex<Publisher>,
-    completions: Slot,
+    completions: Mutex<Slot>,
     is_mapped: bool,
     state: Mutex<State>,
 }
@@ -67,6 +68,8 @@ pub(crate) enum Before {
     Nothing,
     /// It is refused.
     Refusal { at: usize },
+    /// It is refused as one by handles of a peer that is dead.
+    Death { at: usize },
     /// It waits until the gate is open. Then the proxy panics, if that is said.
     Gate { at: usize, gate: Arc<Gate>, panics: bool },
     /// Each takes so long.
@@ -115,12 +118,18 @@ pub(crate) fn settle(comm: &Comm) {
     until("the proxy to go round", || rounds() >= before + 20);
 }
 
+/// The counter of a life, from what was posted before it.
+fn completions_from(posted: u64) -> (Publisher, Slot) {
+    let table = SignalTable::in_process(TableShape::new(1, 1).starting_at(Seq::new(posted)));
+    let slot = SlotId { producer: Rank(0), slot: 0 };
+    (table.publisher(slot).expect("free"), table.slot(slot).expect("there"))
+}
+
 impl Held {
     pub(crate) fn over(side: &Side, name: &'static str, log: &Log) -> Arc<Self> {
-        let (table, slot) =
-            (SignalTable::in_process(TableShape::new(1, 1)), SlotId { producer: Rank(0), slot: 0 });
-        let done = Mutex::new(table.publisher(slot).expect("free"));
-        let (completions, state) = (table.slot(slot).expect("there"), Mutex::default());
+        let (done, completions) = completions_from(0);
+        let (done, completions) = (Mutex::new(done), Mutex::new(completions));
+        let state = Mutex::default();
         let (inner, log) = (Arc::clone(&side.link), Arc::clone(log));
         let is_mapped = false;
         Arc::new(Self { name, inner, log, done, completions, is_mapped, state })
@@ -176,12 +185,20 @@ impl Held {
 
     /// Whether the completions have ended.
     pub(crate) fn has_ended(&self) -> bool {
-        self.completions.ending().is_some()
+        locked(&self.completions).ending().is_some()
     }
 
     /// Ends the completions.
     pub(crate) fn end(&self, ending: Ending) {
-        self.completions.end(ending);
+        locked(&self.completions).end(ending);
+    }
+
+    /// The peer is started again: gives the completions of its former life, which the test may end.
+    pub(crate) fn start_again(&self) -> Slot {
+        let (done, completions) = completions_from(self.posted() as u64);
+        // Dropped, it would end what the test is to end.
+        std::mem::replace(&mut *locked(&self.done), done).retire();
+        std::mem::replace(&mut *locked(&self.completions), completions)
     }
 
     fn post(&self, post: Post) -> Result<Seq, LinkError> {
@@ -193,6 +210,9 @@ impl Held {
             }
             Some(Before::Refusal { at }) if at == self.posted() + 1 => {
                 return Err(LinkError::Foreign("what a test refuses"));
+            }
+            Some(Before::Death { at }) if at == self.posted() + 1 => {
+                return Err(LinkError::PeerDead { peer: Rank(1) });
             }
             Some(Before::Pause(time)) => std::thread::sleep(time),
             _ => {}
@@ -302,7 +322,7 @@ impl Link for Held {
         Err(LinkError::TimedOut { peer, operation, waited, done, posted })
     }
     fn completions(&self, _: Rank) -> Result<Slot, LinkError> {
-        Ok(self.completions.clone())
+        Ok(locked(&self.completions).clone())
     }
     delegate_link!(inner: explain, report);
 }

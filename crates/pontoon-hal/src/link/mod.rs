@@ -129,6 +129,7 @@ pub trait Link: Send + Sync + fmt::Debug {
         to: &Remote,
         signal: Option<&mut RemoteSignal>,
     ) -> Result<(), LinkError>;
+
     /// Slot `slot` of this rank's row in the signal table of `peer`: this rank becomes its producer.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use pontoon_hal::{guard::STORE_MAX, paging::PAGE};
 
 use super::{Stores, Undone, lost};
 use crate::{
-    SmcError,
+    Arrival, SmcError,
     clock::Clock,
     extent::{Held, Place},
     release::late,
@@ -50,7 +50,11 @@ impl Stores {
                 let place = extent.place(&mut clock);
                 let place = place.ok_or_else(|| late(extent, clock.waited()))?;
                 asked = Some(place.generation);
-                work(extent, &place, &mine, &mut clock)
+                let done = work(extent, &place, &mine, &mut clock)?;
+                if self.arrival == Arrival::AtHome {
+                    extent.is_still_at(&place)?;
+                }
+                Ok(done)
             });
             for page in mine {
                 self.let_go(&page, done.is_ok());
@@ -132,7 +136,7 @@ impl Stores {
         if is == Is::Here && (is_known || self.pane.paging.discard(here).is_err()) {
             return self.pool.table.set(slot, State::Resident);
         }
-        self.pool.settled(slot);
+        self.pool.is_gone(slot);
         self.pool.table.forget(id, slot);
         self.pool.table.give_back(slot);
     }

@@ -1,5 +1,6 @@
 //! The loom models of this crate; see those of `pontoon-signal`, whose harness they share.
 
+mod marks;
 #[path = "../../../pontoon-signal/tests/harness/model.rs"]
 mod model;
 mod table;
@@ -8,7 +9,7 @@ use model::{Memory, Model, check};
 
 /// Every model.
 pub(crate) fn all() -> impl Iterator<Item = &'static Model> {
-    table::MODELS.iter()
+    marks::MODELS.iter().chain(table::MODELS)
 }
 
 /// Runs the model `name` of this process's list.

@@ -21,7 +21,7 @@ use crate::engine::Engine;
 
 /// What a link, its handles and its handler share.
 ///
-/// Lock order: the worker first, then one of these or of a life, which nest nothing.
+/// Lock order: the worker first, then one of these or of a life, which nest nothing but what ends a row of the table.
 pub(crate) struct Home {
     pub(crate) segment: Segment,
     /// Where that is registered.
@@ -106,9 +106,15 @@ impl Home {
 
     /// Ends a life of a peer, and, if it is the one of now, its row in this rank's table.
     pub(crate) fn end(&self, life: &Arc<Life>, ending: Ending, call: &'static str) {
-        let is_now = self.life(life.rank).is_ok_and(|now| Arc::ptr_eq(&now, life));
-        let rows = !is_now || self.segment.signals().end_producer(life.rank, ending).is_ok();
-        if life.end(ending, call) {
+        // No successor comes between, whose row it would be; and who is woken by the end of a row finds that of the life.
+        let (first, is_now, rows) = self.with_lives(life.rank, |lives| {
+            let is_now = lives.now.as_ref().is_some_and(|now| Arc::ptr_eq(now, life));
+            let first = life.mark(ending, call);
+            let rows = !is_now || self.segment.signals().end_producer(life.rank, ending).is_ok();
+            (first, is_now, rows)
+        });
+        if first {
+            life.finish(ending);
             if is_now {
                 self.evict(life, ending);
             }

@@ -157,17 +157,27 @@ impl Life {
 
     /// Ends it. Whether this was the first ending.
     pub(crate) fn end(&self, ending: Ending, call: &'static str) -> bool {
-        let first = self.ending.set(End { ending, call }).is_ok();
+        let first = self.mark(ending, call);
         if first {
-            // Who had the flight in hand before may be storing an answer; whoever has it after this finds the end.
-            let forsaken = self.flight().end(self.completions.clone(), ending);
-            drop(forsaken);
-            drop(self.part());
-            for (_, publisher) in std::mem::take(&mut lock(&self.inbound).publishers) {
-                publisher.end(ending);
-            }
+            self.finish(ending);
         }
         first
+    }
+
+    /// Says that it has ended, and no more: [`finish`](Self::finish) is to follow, if this was the first ending.
+    pub(crate) fn mark(&self, ending: Ending, call: &'static str) -> bool {
+        self.ending.set(End { ending, call }).is_ok()
+    }
+
+    /// Ends what is under way, and whoever waits for it.
+    pub(crate) fn finish(&self, ending: Ending) {
+        // Who had the flight in hand before may be storing an answer; whoever has it after this finds the end.
+        let forsaken = self.flight().end(self.completions.clone(), ending);
+        drop(forsaken);
+        drop(self.part());
+        for (_, publisher) in std::mem::take(&mut lock(&self.inbound).publishers) {
+            publisher.end(ending);
+        }
     }
 
     /// The endpoint, to be dropped: that closes it, and ends what UCX has under way with it, once

@@ -1,22 +1,18 @@
 //! What travels between rank 0 and another: regions, and signals.
 
-use std::{
-    ops::Range,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use pontoon::{
     Bound, Buffer, Fence, Rank, Seq,
     cpu::Region,
-    signal::{Ending, Reason},
     world::{Shared as SharedBlock, Way, World},
 };
 
 use super::{
     Ranks,
+    failed::Failed,
     pages::{Map, Mirror},
-    send::{Failure, Part, Sender},
+    send::{Part, Sender},
 };
 use crate::train::{
     error::TrainError,
@@ -28,8 +24,6 @@ use crate::train::{
 
 /// The slot of a rank's row that tells of its messages.
 const SLOT: u32 = 0;
-/// Why the rows of those end that could not be sent a message.
-const UNSENT: Reason = Reason::small(0x301);
 
 /// Bytes of a rank's segment that the job's ranks reach: parameters, gradients, losses.
 pub(in crate::train) fn heap_bytes(shape: Shape, places: &Places, map: Option<&Map>) -> usize {
@@ -90,8 +84,7 @@ pub(super) struct Peer {
     /// Its signals here.
     incoming: pontoon::signal::Slot,
     start: Seq,
-    /// The first failure of a send.
-    pub(super) failed: Arc<OnceLock<Failure>>,
+    pub(super) failed: Failed,
 }
 
 impl Peer {
@@ -99,7 +92,8 @@ impl Peer {
         let way = world.way(rank)?;
         let incoming = world.incoming(rank, SLOT)?;
         let start = world.segment().signals().shape().start();
-        Ok(Self { rank, way, incoming, start, failed: Arc::default() })
+        let failed = Failed::new(&incoming, world.rank());
+        Ok(Self { rank, way, incoming, start, failed })
     }
 
     /// The fence of its message in step `index`.
@@ -111,16 +105,6 @@ impl Peer {
     /// Why a send failed, if one did.
     pub(super) fn failure(&self) -> Option<TrainError> {
         self.failed.get().map(|failure| failure.clone().into())
-    }
-
-    /// Expects nothing of it any more, if a send failed: what waits for its signals fails now, and not when
-    /// its bound is used up. It cannot go on without what it was not sent, so they would not come.
-    pub(super) fn give_up(&self, world: &World) {
-        if self.failed.get().is_some() {
-            let ending = Ending::Aborted { reason: UNSENT, by: world.rank() };
-            // The row is there: its slot was found in it.
-            let _ = world.segment().signals().end_producer(self.rank, ending);
-        }
     }
 
     /// What sends the rank these regions of this one, by name, in messages of a part of each: each message

@@ -11,15 +11,16 @@ use std::{
 };
 
 use pontoon::{
-    Bound, Edges, Engine, Patience, Rank, Seq,
+    Bound, CpuSpec, Edges, Engine, Patience, Rank, Seq,
     comm::{self, Comm, SendError},
     job::Env,
+    queue::Cause,
     world::{Options, World},
 };
 
 use super::{
-    Home, Initiate, Map, OnPeerDeath, RanRanks, Ranks, blame, heap_bytes, pages::Mirror, root,
-    send::Failure, worker,
+    Home, Initiate, Map, OnPeerDeath, RanRanks, Ranks, blame, failed::Failure, heap_bytes,
+    pages::Mirror, root, worker,
 };
 use crate::train::{
     data::Dataset,
@@ -81,6 +82,8 @@ struct Fault {
 
 /// A bound that is used up by nothing here but a hang.
 const LONG: Duration = Duration::from_secs(60);
+/// One of which an eighth, after which the host looks why it waits, is longer than a run takes here.
+const LONGER: Duration = Duration::from_secs(120);
 /// How long a rank may take to die, and the others to know it.
 const NEWS: Duration = Duration::from_secs(8);
 const STEPS: usize = 8;
@@ -103,11 +106,14 @@ struct Given {
     batch: usize,
     /// The bound of a rank's waits.
     bound: fn(u32) -> Duration,
+    /// Commands that a queue holds.
+    depth: u32,
 }
 
 impl Given {
     fn of(size: u32, means: Means, on_death: OnPeerDeath) -> Self {
-        Self { size, means, on_death, edges: Edges::Check, batch: 16, bound: |_| LONG }
+        let depth = CpuSpec::default().depth;
+        Self { size, means, on_death, edges: Edges::Check, batch: 16, bound: |_| LONG, depth }
     }
 
     /// Has each rank do `work`. One that fails is gone then.
@@ -176,8 +182,9 @@ impl Given {
             news: NEWS,
             began,
         };
+        let spec = CpuSpec { depth: self.depth, ..CpuSpec::default() };
         let job =
-            Job::open_among(among, Arc::new(data), settings, &plan, 0, |device, share, len| {
+            Job::open_among(among, Arc::new(data), settings, &plan, spec, |device, share, len| {
                 ranks.buffer(device, share, len)
             })?;
         let run = Run {
@@ -291,6 +298,40 @@ fn a_message_that_was_not_sent_ends_the_run_at_once() {
     }
 }
 
+/// Nor does who waits for room in a queue: with so many ranks that the updates of two steps fill it, rank 0
+/// is seldom anywhere else.
+#[test]
+fn a_message_that_was_not_sent_ends_the_run_at_once_though_queues_are_full() {
+    for means in WAYS {
+        for (from, to) in [(0, 1), (1, 0)] {
+            let mut given = Given::of(3, means, OnPeerDeath::End);
+            // An update takes seven commands of a queue at most.
+            (given.depth, given.bound) = (8, |_| LONGER);
+            let (ended, took) = given.train(&[sent(from, to, 2)]);
+            is_unsent_to(&ended[from as usize], to);
+            assert!(ended[to as usize].is_err());
+            assert!(
+                took < LONGER / 8,
+                "{means:?} {from} {took:?}: as late as the host's next look"
+            );
+        }
+    }
+}
+
+/// It would tell nobody for whom it waits.
+#[test]
+fn rank_0_waits_for_steps_and_not_for_room() {
+    for means in [Means::Messages(Initiate::Ring), Means::Pages] {
+        let mut given = Given::of(7, means, OnPeerDeath::End);
+        // Of one update with pages, and of two without.
+        given.depth = 16;
+        let (ended, _) = given.train(&[]);
+        let ran = &ended[0].as_ref().expect("nothing was put in").ran;
+        let figures = &ran.profile.as_ref().expect("it had a session").figures;
+        assert_eq!(figures.waits(Cause::Room).count(), 0, "{means:?}");
+    }
+}
+
 /// What is the end of one rank is none of another's silence.
 #[test]
 fn a_rank_that_lives_and_was_not_sent_parameters_is_not_skipped_for_the_death_of_another() {
@@ -353,6 +394,8 @@ fn a_trigger_that_was_not_prepared_is_an_error() {
             if ranks.world.rank() == Rank(1) {
                 let mut streams = Streams::open(run)?;
                 worker::Exchange::open(run, ranks, &mut streams)?;
+                // It is not gone before it is sent to.
+                let _ = ranks.world.barrier("sent", Bound::within(LONG));
                 return Ok(None);
             }
             let progress = root::Progress::open(run, ranks)?;
@@ -362,7 +405,9 @@ fn a_trigger_that_was_not_prepared_is_an_error() {
             let stream = streams.session.stream(device, Engine::Compute, "send")?;
             streams.session.launch(stream, "send", &other.put, [], [0, 7])?;
             streams.session.drain(stream, Patience::within(LONG)).map_err(TrainError::Wait)?;
-            Ok(other.peer.failure().map(|error| (error.status(), error.to_string())))
+            let failure = other.peer.failure();
+            let _ = ranks.world.barrier("sent", Bound::within(LONG));
+            Ok(failure.map(|error| (error.status(), error.to_string())))
         });
     let said = said.into_iter().next().expect("of rank 0").expect("it ran");
     // The run's own fault, and none of what the user asked for.

@@ -11,6 +11,7 @@
 
 mod blame;
 mod exchange;
+mod failed;
 #[cfg(test)]
 mod faulty;
 mod front;

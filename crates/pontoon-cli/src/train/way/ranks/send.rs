@@ -2,20 +2,22 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use pontoon::{
     Bound, Context, Kernel, Rank,
     comm::{Comm, Mode, Port, SendError, Strong, Trigger},
-    hal::link::{LinkError, Order, Remote, RemoteSignal},
-    smc::SmcError,
+    hal::link::{Order, Remote, RemoteSignal},
     world::{Shared as SharedBlock, Way},
 };
 
-use super::pages::{Mirror, PARTS};
-use crate::{from::from, train::error::TrainError};
+use super::{
+    failed::{Failed, Failure},
+    pages::{Mirror, PARTS},
+};
+use crate::train::error::TrainError;
 
 /// Who starts what is sent, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -39,18 +41,11 @@ pub(super) struct Part {
     pub(super) to: Remote,
 }
 
-/// Why something did not come to another rank, or from there.
-#[derive(Clone, Debug)]
-pub(super) enum Failure {
-    Send(SendError),
-    Pages(SmcError),
-}
-
 /// What sends one kind of message: some parts, and then one signal for all of them.
 pub(super) struct Sender {
     peer: Rank,
     means: Means,
-    failed: Arc<OnceLock<Failure>>,
+    failed: Failed,
     bound: Duration,
     #[cfg(test)]
     pub(super) breaks: super::faulty::Breaks,
@@ -87,7 +82,7 @@ impl Sender {
         (way, initiate, comm): (&Way, Initiate, &Comm),
         parts: Vec<Part>,
         signal: RemoteSignal,
-        failed: &Arc<OnceLock<Failure>>,
+        failed: &Failed,
         bound: Duration,
     ) -> Result<Self, TrainError> {
         let means = if initiate == Initiate::Host {
@@ -118,7 +113,7 @@ impl Sender {
         way: &Way,
         mirror: Option<&Arc<Mirror>>,
         signal: RemoteSignal,
-        failed: &Arc<OnceLock<Failure>>,
+        failed: &Failed,
         bound: Duration,
     ) -> Self {
         let (mirror, signal) = (mirror.cloned(), Mutex::new(signal));
@@ -126,11 +121,11 @@ impl Sender {
         Self::by(means, way.peer(), failed, bound)
     }
 
-    fn by(means: Means, peer: Rank, failed: &Arc<OnceLock<Failure>>, bound: Duration) -> Self {
+    fn by(means: Means, peer: Rank, failed: &Failed, bound: Duration) -> Self {
         Self {
             peer,
             means,
-            failed: Arc::clone(failed),
+            failed: failed.clone(),
             bound,
             #[cfg(test)]
             breaks: Default::default(),
@@ -152,7 +147,7 @@ impl Sender {
     }
 
     /// Sends a message, unless one failed before: what comes after that is not sent, for the peer would take
-    /// it for the one that failed. The failure is kept for the host, which looks after each step.
+    /// it for the one that failed. The failure is noted for the host.
     fn sent(&self, send: impl FnOnce() -> Result<(), Failure>) {
         if self.failed.get().is_some() {
             return;
@@ -163,7 +158,7 @@ impl Sender {
             send()
         };
         if let Err(error) = send() {
-            let _ = self.failed.set(error);
+            self.failed.note(error);
         }
     }
 
@@ -264,27 +259,6 @@ impl Sender {
             let seq = way.tell(&mut signal, 1, Order::Strong)?;
             Ok(way.done(seq, Bound::within(self.bound))?)
         });
-    }
-}
-
-from! {
-    Failure:
-    SendError => Send,
-    SmcError => Pages,
-}
-
-impl From<LinkError> for Failure {
-    fn from(error: LinkError) -> Self {
-        Self::Send(error.into())
-    }
-}
-
-impl From<Failure> for TrainError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Send(error) => Self::Send(error),
-            Failure::Pages(error) => Self::Pages(error),
-        }
     }
 }
 

@@ -1,9 +1,6 @@
 //! Every rank but 0: computes gradients, sends them, and is sent the parameters.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, OnceLock},
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use pontoon::{Bound, ChannelId, Engine, Fence, Kernel, Rank, StreamId, cpu::Region};
 
@@ -14,9 +11,10 @@ use super::{
     },
     RanRanks, Ranks,
     exchange::{Offered, Peer, Sent, stand_in},
+    failed::Failed,
     front,
     pages::{Map, Mirror},
-    send::{Failure, Sender},
+    send::Sender,
 };
 use crate::train::{
     error::TrainError,
@@ -112,15 +110,15 @@ fn mirror(run: &Run<'_>, ranks: &Ranks<'_>, map: &Map) -> Result<Mirror, TrainEr
 
 /// A kernel that loads the parameters. If they do not come it notes that, and they stay as they were: what is
 /// computed from these is sent to nobody.
-fn load(mirror: &Arc<Mirror>, failed: &Arc<OnceLock<Failure>>) -> Kernel {
-    let (mirror, failed) = (Arc::clone(mirror), Arc::clone(failed));
+fn load(mirror: &Arc<Mirror>, failed: &Failed) -> Kernel {
+    let (mirror, failed) = (Arc::clone(mirror), failed.clone());
     Kernel::new(move |kernel| {
         if failed.get().is_some() {
             return;
         }
         let loaded = mirror.acquire().and_then(|()| mirror.load(kernel.write::<f32>(PARAMS)));
         if let Err(error) = loaded {
-            let _ = failed.set(error.into());
+            failed.note(error.into());
         }
     })
 }
@@ -140,7 +138,6 @@ pub(super) fn all(
     let mut late = 0;
     let submitted = submit_all(run, &mut lanes, &mut streams, &mut exchange, &mut ran, &mut late);
     submitted.map_err(|error| {
-        exchange.peer.give_up(ranks.world);
         let _ = streams.session.drain(exchange.stream, pontoon::Patience::within(run.bound));
         let fault = root_fault(streams.session.faults()).map_or(error, TrainError::Fault);
         exchange.peer.failure().unwrap_or(fault)

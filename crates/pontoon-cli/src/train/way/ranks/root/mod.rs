@@ -188,7 +188,6 @@ impl<'r, 'w> Progress<'r, 'w> {
         let went = self.steps(streams, lanes, root, &lendings, &mut under, ran);
         let Err(error) = went else { return Ok(()) };
         let was_send = matches!(error, TrainError::Send(_));
-        self.others.iter().for_each(|other| other.peer.give_up(self.ranks.world));
         // What is complete stays so: rank 0 goes on from there, or says how far it got.
         let settled = self.settle(streams, &lendings, &mut under, ran);
         let fault = root_fault(streams.session.faults()).map_or(error, TrainError::Fault);
@@ -217,7 +216,12 @@ impl<'r, 'w> Progress<'r, 'w> {
             }
             let step = &self.run.plan.step(index);
             let before = under.back().map(|under| under.update.clone());
-            let submitted = self.submit(streams, lanes, root, lendings, step, before.as_ref())?;
+            let gradients = front::gradients(self.run, lanes, streams, step, before.as_ref())?;
+            // What waits for a step tells for whom, and looks after sends; what waits for room does not.
+            while under.len() >= self.updates_at_once(gradients.len()) && !under.is_empty() {
+                self.finish_oldest(streams, under, ran)?;
+            }
+            let submitted = self.submit(streams, root, lendings, step, gradients)?;
             under.push_back(submitted);
             if let Some(newest) = under.back_mut() {
                 self.tell(streams, newest)?;
@@ -231,17 +235,24 @@ impl<'r, 'w> Progress<'r, 'w> {
         self.unsent_at_end().and_then(Peer::failure).map_or(Ok(()), Err)
     }
 
+    /// For how many updates of `own` gradients and those of the other ranks the queue has room.
+    fn updates_at_once(&self, own: usize) -> usize {
+        let others = self.others.len() - self.absent.count_ones() as usize;
+        // A wait for each gradient, and the update; a command for each rank that loads parameters, and one that
+        // tells of new ones.
+        let pages = if self.publish.is_some() { others + 1 } else { 0 };
+        self.run.job.depth as usize / (own + others + 1 + pages)
+    }
+
     fn submit(
         &mut self,
         streams: &mut Streams<'_>,
-        lanes: &mut [Lane],
         root: &Root,
         lendings: &[Lending],
         step: &Step,
-        before: Option<&Fence>,
+        gradients: Vec<Fence>,
     ) -> Result<Under, TrainError> {
         let shared = &self.run.job.shared;
-        let gradients = front::gradients(self.run, lanes, streams, step, before)?;
         let there = self.others.iter().zip(lendings);
         let there: Vec<_> = there.filter(|(other, _)| !self.is_absent(other.peer.rank)).collect();
         let update = streams.update;
