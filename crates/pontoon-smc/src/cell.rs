@@ -1,4 +1,4 @@
-//! Cells: values that are written through.
+//! Words that are written through.
 
 use core::fmt;
 
@@ -17,35 +17,16 @@ use crate::{
     table::State,
 };
 
-/// A word of a window, at home: what is written is there when the call returns, or after a [drain](Cell::drain).
+/// A word of a window, at home: what is written is there when the call returns, or after a [drain](Word::drain).
 #[derive(Clone, Copy)]
-pub struct Cell<'w> {
+pub(crate) struct Word<'w> {
     window: &'w Window,
     offset: usize,
 }
 
-impl<'w> Cell<'w> {
+impl<'w> Word<'w> {
     pub(crate) fn new(window: &'w Window, offset: usize) -> Self {
         Self { window, offset }
-    }
-
-    /// Writes `value`, and waits until it is at home.
-    ///
-    /// # Errors
-    ///
-    /// [`SmcError`]. After a time-out it may be there, or come yet.
-    ///
-    /// # Blocks
-    ///
-    /// As long as `bound` allows.
-    pub fn store(&self, value: u64, bound: Bound) -> Result<(), SmcError> {
-        let mut clock = Clock::bound(bound);
-        let (extent, place) = self.there(&mut clock)?;
-        self.post_to(extent, &place, value, &mut clock)?;
-        place.home.flush(clock.left())?;
-        self.announce(extent, &place, &clock)?;
-        self.put_here(value, &mut clock);
-        Ok(())
     }
 
     /// Writes `value` and does not wait: it is at home after the next [`drain`](Self::drain).
@@ -53,7 +34,7 @@ impl<'w> Cell<'w> {
     /// # Errors
     ///
     /// [`SmcError`]; nothing was written.
-    pub fn post(&self, value: u64) -> Result<(), SmcError> {
+    pub(crate) fn post(&self, value: u64) -> Result<(), SmcError> {
         let mut clock = Clock::of(self.window.inner().settings.deadline);
         let (extent, place) = self.there(&mut clock)?;
         self.post_to(extent, &place, value, &mut clock)?;
@@ -70,7 +51,7 @@ impl<'w> Cell<'w> {
     /// # Blocks
     ///
     /// As long as `bound` allows.
-    pub fn drain(&self, bound: Bound) -> Result<(), SmcError> {
+    pub(crate) fn drain(&self, bound: Bound) -> Result<(), SmcError> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
         place.home.flush(clock.left())?;
@@ -86,7 +67,7 @@ impl<'w> Cell<'w> {
     /// # Blocks
     ///
     /// As long as `bound` allows.
-    pub fn load_fresh(&self, bound: Bound) -> Result<u64, SmcError> {
+    pub(crate) fn load_fresh(&self, bound: Bound) -> Result<u64, SmcError> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
         let inner = self.window.inner();
@@ -119,7 +100,7 @@ impl<'w> Cell<'w> {
     /// # Blocks
     ///
     /// As long as `bound` allows.
-    pub fn fetch_add(&self, n: u64, bound: Bound) -> Result<u64, SmcError> {
+    pub(crate) fn fetch_add(&self, n: u64, bound: Bound) -> Result<u64, SmcError> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
         let before = place.home.add(self.at_home(extent, &place), n, clock.left())?;
@@ -137,7 +118,7 @@ impl<'w> Cell<'w> {
     /// # Blocks
     ///
     /// As long as `bound` allows.
-    pub fn compare_exchange(&self, expected: u64, new: u64, bound: Bound) -> Result<u64, SmcError> {
+    pub(crate) fn compare_exchange(&self, expected: u64, new: u64, bound: Bound) -> Result<u64, SmcError> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
         let at = self.at_home(extent, &place);
@@ -211,8 +192,8 @@ impl<'w> Cell<'w> {
     }
 }
 
-impl fmt::Debug for Cell<'_> {
+impl fmt::Debug for Word<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Cell(byte {} of {:?})", self.offset, self.window)
+        write!(f, "Word(byte {} of {:?})", self.offset, self.window)
     }
 }

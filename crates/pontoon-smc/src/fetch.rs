@@ -53,7 +53,8 @@ enum Missed {
 
 impl Inner {
     fn fault(&self, pane: &Pane, fault: PageFault) -> Served {
-        let Some(extent) = pane.extent(fault.page) else { return Served::Refused };
+        let extent = pane.extent(fault.page).filter(|extent| !extent.uncached);
+        let Some(extent) = extent else { return Served::Refused };
         let (id, mut clock) = (pane.id(fault.page), Clock::of(self.settings.deadline));
         add(&pane.counts.misses, 1);
         loop {

@@ -10,7 +10,7 @@ use pontoon_signal::{
 };
 
 use crate::{
-    AcquireReport, Cell, Home, OpenError, Pool, Released, SmcError, Statistics, extent::Held,
+    AcquireReport, Home, OpenError, Pool, Released, SmcError, Statistics, extent::Held,
     fetch::Service, pane::Pane, table::State,
 };
 
@@ -19,7 +19,7 @@ use crate::{
 /// An access to a page that is not here fetches it, and is an ordinary load or store from then on. What is stored
 /// here is seen by others once it was [released](Self::release), and what they released is seen here once it was
 /// [acquired](Self::acquire): a loop that polls a flag in a window by plain loads never sees it change, and is to use
-/// [`load_fresh`](Cell::load_fresh). Two ranks may write bytes of the same page, or word, at the same time, and both
+/// [`load_fresh`](crate::Cell::load_fresh). Two ranks may write bytes of the same page, or word, at the same time, and both
 /// reach home. Of one byte that both wrote, what home had last is kept, and counted.
 #[derive(Clone)]
 pub struct Window {
@@ -52,11 +52,11 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`SmcError::OutOfRange`], [`SmcError::Misaligned`].
+    /// [`SmcError::OutOfRange`], [`SmcError::Misaligned`], [`SmcError::Uncached`].
     pub fn word(&self, offset: usize) -> Result<&AtomicU64, SmcError> {
-        self.extent_of(offset..offset.saturating_add(8))?;
-        if !offset.is_multiple_of(8) {
-            return Err(SmcError::Misaligned { offset });
+        let extent = self.word_of(offset)?;
+        if extent.uncached {
+            return Err(SmcError::Uncached { bytes: extent.bytes() });
         }
         Ok(&self.pane.paging.words(offset / PAGE)[offset / 8 % PAGE_WORDS])
     }
@@ -127,6 +127,7 @@ impl Window {
     ///
     /// As long as its accesses would.
     pub fn prefetch(&self, bytes: Range<usize>) -> Result<(), SmcError> {
+        self.mapped(&bytes)?;
         for (_, pages) in self.extents(&bytes)? {
             for page in pages {
                 // An access as any other.
@@ -176,16 +177,6 @@ impl Window {
             // It may have been healed before it was checked.
         }
         Ok(value)
-    }
-
-    /// A value that is written through, and read from home where that is asked for.
-    ///
-    /// # Errors
-    ///
-    /// [`SmcError::OutOfRange`], [`SmcError::Misaligned`].
-    pub fn cell(&self, offset: usize) -> Result<Cell<'_>, SmcError> {
-        self.word(offset)?;
-        Ok(Cell::new(self, offset))
     }
 
     /// The extent that has byte `offset` is at `home` from now on, from `from` on: it was started again and has another
@@ -248,7 +239,7 @@ impl Window {
         &self.pane
     }
 
-    fn available(&self, extent: &Held) -> Result<(), SmcError> {
+    pub(crate) fn available(&self, extent: &Held) -> Result<(), SmcError> {
         if !extent.is_unavailable() || extent.fall_back() {
             return Ok(());
         }
@@ -264,8 +255,20 @@ impl Window {
         extent.ok_or(SmcError::OutOfRange { asked: bytes, bytes: self.bytes() })
     }
 
+    /// The extent that has the aligned word at `offset`.
+    pub(crate) fn word_of(&self, offset: usize) -> Result<&Held, SmcError> {
+        let extent = self.extent_of(offset..offset.saturating_add(8))?;
+        if !offset.is_multiple_of(8) {
+            return Err(SmcError::Misaligned { offset });
+        }
+        Ok(extent)
+    }
+
     /// The extents that `bytes` are of, and their pages that have any.
-    fn extents(&self, bytes: &Range<usize>) -> Result<Vec<(&Held, Range<usize>)>, SmcError> {
+    pub(crate) fn extents(
+        &self,
+        bytes: &Range<usize>,
+    ) -> Result<Vec<(&Held, Range<usize>)>, SmcError> {
         let mut found = Vec::new();
         let (mut page, end) = (bytes.start / PAGE, bytes.end.div_ceil(PAGE));
         while page < end {
@@ -280,13 +283,17 @@ impl Window {
         Ok(found)
     }
 
-    /// That all of `bytes` are of extents.
+    /// That all of `bytes` are of extents, and can be here.
     pub(crate) fn mapped(&self, bytes: &Range<usize>) -> Result<(), SmcError> {
-        self.extents(bytes).map(drop)
+        let extents = self.extents(bytes)?;
+        let mut uncached = extents.into_iter().filter(|(extent, _)| extent.uncached);
+        uncached
+            .next()
+            .map_or(Ok(()), |(extent, _)| Err(SmcError::Uncached { bytes: extent.bytes() }))
     }
 
     fn whole(&self, bytes: &Range<usize>) -> Result<Range<usize>, SmcError> {
-        self.extents(bytes)?;
+        self.mapped(bytes)?;
         Ok(bytes.start.div_ceil(PAGE)..(bytes.end / PAGE).max(bytes.start.div_ceil(PAGE)))
     }
 }
