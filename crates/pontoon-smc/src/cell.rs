@@ -118,7 +118,12 @@ impl<'w> Word<'w> {
     /// # Blocks
     ///
     /// As long as `bound` allows.
-    pub(crate) fn compare_exchange(&self, expected: u64, new: u64, bound: Bound) -> Result<u64, SmcError> {
+    pub(crate) fn compare_exchange(
+        &self,
+        expected: u64,
+        new: u64,
+        bound: Bound,
+    ) -> Result<u64, SmcError> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
         let at = self.at_home(extent, &place);

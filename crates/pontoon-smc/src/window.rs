@@ -89,7 +89,11 @@ impl Window {
         let mut all = Released::default();
         for (extent, pages) in self.extents(&bytes)? {
             let left = bound.less(Nanos(Os.now().since(started).0));
-            self.available(extent)?;
+            if let Err(unavailable) = self.available(extent) {
+                // It is not sent, and is told of all the same.
+                self.inner().find(&self.pane, &pages)?;
+                return Err(unavailable);
+            }
             all += self.inner().release(&self.pane, extent, pages, left)?;
         }
         Ok(all)
