@@ -213,7 +213,10 @@ impl Window {
     /// asked for.
     pub fn unsent(&self) -> Vec<Range<usize>> {
         let unsent = self.inner().unsent(&self.pane, &(0..self.pane.paging.pages()));
-        ranges(unsent.into_iter().map(|(page, _)| page))
+        // What was stored to the pattern is lost, and goes nowhere.
+        let is_kept = |slot| self.inner().table.state(slot) != State::Poisoned;
+        let kept = unsent.into_iter().filter(|&(_, slot)| is_kept(slot));
+        ranges(kept.map(|(page, _)| page))
     }
 
     /// Ranges of bytes, by whole pages, of which stores were lost since this was called last: they were made to the

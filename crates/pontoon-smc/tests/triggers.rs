@@ -80,16 +80,16 @@ fn nothing_else_goes_home_by_itself() {
     several_looks();
     assert_eq!((pair.at_home(0), client.window.statistics().triggered), (0, 0));
 
-    let (pair, client) = scene(Triggers { bytes: Some(1), pages: None });
+    let (pair, client) = scene(Triggers { bytes: Some(8), pages: Some(2) });
     client.touch(0);
     let held = client.window.with_resident(0..PAGE, patient(), |_| {
-        client.store(0, 1);
-        client.store(PAGE, 1);
-        until("the other page", || pair.version(1) == 1);
+        (0..3).for_each(|page| client.store(page * PAGE, 1));
+        until("the other pages", || pair.version(1) == 1 && pair.version(2) == 1);
         several_looks();
         pair.at_home(0)
     });
     assert_eq!(held, Ok(0));
+    (1..8).for_each(|at| client.store(at, 1));
     until("the page that was held", || pair.version(0) == 1);
 }
 
