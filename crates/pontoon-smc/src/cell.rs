@@ -29,19 +29,6 @@ impl<'w> Word<'w> {
         Self { window, offset }
     }
 
-    /// Writes `value` and does not wait: it is at home after the next [`drain`](Self::drain).
-    ///
-    /// # Errors
-    ///
-    /// [`SmcError`]; nothing was written.
-    pub(crate) fn post(&self, value: u64) -> Result<(), SmcError> {
-        let mut clock = Clock::of(self.window.inner().settings.deadline);
-        let (extent, place) = self.there(&mut clock)?;
-        self.post_to(extent, &place, value, &mut clock)?;
-        self.put_here(value, &mut clock);
-        Ok(())
-    }
-
     /// Waits until all that was posted to this cell's home is there.
     ///
     /// # Errors
@@ -143,18 +130,6 @@ impl<'w> Word<'w> {
 
     fn at_home(&self, extent: &Held, place: &Place) -> usize {
         place.at_home(extent, self.offset / PAGE) * PAGE + self.offset % PAGE
-    }
-
-    fn post_to(
-        &self,
-        extent: &Held,
-        place: &Place,
-        value: u64,
-        clock: &mut Clock,
-    ) -> Result<(), SmcError> {
-        let (bytes, at) = (value.to_ne_bytes(), self.at_home(extent, place));
-        place.home.post(clock, |home| home.write_inline(&bytes, at))?;
-        Ok(())
     }
 
     /// Tells others that the page has changed. This side's copy of it is compared as theirs are.

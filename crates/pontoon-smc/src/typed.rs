@@ -93,7 +93,8 @@ impl Cell<'_> {
     ///
     /// [`SmcError`]; nothing was written.
     pub fn post(&self, value: u64) -> Result<(), SmcError> {
-        self.word().post(value)
+        let mut clock = Clock::of(self.window.inner().settings.deadline);
+        self.window.write_home(self.offset, &[value], Arrival::Posted, &mut clock).map(drop)
     }
 
     /// Waits until all that was posted to this cell's home is there.

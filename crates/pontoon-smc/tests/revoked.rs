@@ -68,7 +68,7 @@ fn a_registration_that_ends_is_a_home_that_is_unavailable() {
             );
             assert!(is_its && !refused.to_string().contains('\n'), "{service:?}: {refused:?}");
         }
-        assert_eq!(window.unsent(), [0..PAGE], "what was stored is kept");
+        assert_eq!(window.unsent(), vec![0..PAGE], "what was stored is kept");
         assert!(pool.home(&link, region).is_ok(), "a home is asked only when it is used");
 
         // Elsewhere, all is well.
@@ -80,6 +80,6 @@ fn a_registration_that_ends_is_a_home_that_is_unavailable() {
         window.check(whole.clone()).unwrap();
         window.release(whole, patient()).unwrap();
         assert_eq!(second.at_home(8), 1);
-        assert_eq!(window.lost(), [10 * PAGE..40 * PAGE]);
+        assert_eq!(window.lost(), vec![10 * PAGE..40 * PAGE]);
     }
 }

@@ -61,7 +61,8 @@ fn nothing_of_an_uncached_extent_is_ever_here() {
         assert_eq!(pager.fault(PageFault { page: 40, write }), Served::Refused);
         assert_eq!(pager.fault(PageFault { page: 31, write }), Served::Again);
     }
-    let refusal = Err(SmcError::Uncached { bytes: 32 * PAGE..PAGES * PAGE });
+    let uncached = SmcError::Uncached { bytes: 32 * PAGE..PAGES * PAGE };
+    let refusal = Err(uncached.clone());
     assert_eq!(window.word(at).map(drop), refusal);
     assert_eq!(window.try_read(at).map(drop), refusal);
     assert_eq!(window.get(at, &mut [0]), refusal);
@@ -70,7 +71,7 @@ fn nothing_of_an_uncached_extent_is_ever_here() {
     assert_eq!(window.pages(at..at + PAGE).map(drop), refusal);
     assert_eq!(window.with_resident(at..at + 1, patient(), |_| ()), refusal);
     assert_eq!(window.write_through(at..at + 1, Arrival::AtHome, patient()).map(drop), refusal);
-    let text = refusal.unwrap_err().to_string();
+    let text = uncached.to_string();
     assert!(text.contains("cells") && !text.contains('\n'), "{text}");
 
     let resident = pool.resident();

@@ -82,9 +82,16 @@ fn a_write_is_after_the_stores_before_it() {
         client.window.cell_of::<u8>(9).unwrap().store(value, patient()).unwrap();
         client.window.slice::<u16>(10, 2).unwrap().write(0, &[0, 0x0101], patient()).unwrap();
         let wanted = [0xAA, value, 0, 0, 1, 1, 0xAA, 0xAA];
+        (16..24).for_each(|at| client.store(at, 0xAA));
+        let posted = client.window.cell(16).unwrap();
+        posted.post(u64::from_ne_bytes([0, 5, 5, 0, 0, 0, 0, value])).unwrap();
+        posted.drain(patient()).unwrap();
         assert_eq!((8..16).map(|at| client.load(at)).collect::<Vec<_>>(), wanted);
         client.window.release(WHOLE, patient()).unwrap();
         assert_eq!((8..16).map(|at| pair.at_home(at)).collect::<Vec<_>>(), wanted);
+        let both = (16..24).map(|at| (client.load(at), pair.at_home(at)));
+        let wanted = [0, 5, 5, 0, 0, 0, 0, value].map(|byte| (byte, byte));
+        assert_eq!(both.collect::<Vec<_>>(), wanted);
     }
 }
 
