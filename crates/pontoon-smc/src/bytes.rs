@@ -147,7 +147,7 @@ pub(crate) fn copy_bytes(from: &[AtomicU64], range: Range<usize>, to: &[AtomicU6
 }
 
 /// All ones in those bytes of a word, as they lie in memory.
-fn in_memory(bytes: Range<usize>) -> u64 {
+pub(crate) fn in_memory(bytes: Range<usize>) -> u64 {
     let ones = u64::MAX.unbounded_shr(64 - 8 * bytes.len() as u32);
     (ones << (8 * bytes.start)).to_le()
 }

@@ -1,4 +1,4 @@
-//! Cells: values that are written through.
+//! Words that are written through.
 
 use core::fmt;
 
@@ -18,58 +18,16 @@ use crate::{
     table::Version,
 };
 
-/// A word of a window, at home: what is written is there when the call returns, or after a [drain](Cell::drain).
+/// A word of a window, at home: what is written is there when the call returns, or after a [drain](Word::drain).
 #[derive(Clone, Copy)]
-pub struct Cell<'w> {
+pub(crate) struct Word<'w> {
     window: &'w Window,
     offset: usize,
 }
 
-impl<'w> Cell<'w> {
+impl<'w> Word<'w> {
     pub(crate) fn new(window: &'w Window, offset: usize) -> Self {
         Self { window, offset }
-    }
-
-    /// Writes `value`, and waits until it is at home.
-    ///
-    /// # Errors
-    ///
-    /// [`SmcError`]. After a time-out it may be there, or come yet.
-    ///
-    /// # Blocks
-    ///
-    /// As long as `bound` allows.
-    pub fn store(&self, value: u64, bound: Bound) -> Result<(), SmcError> {
-        let mut clock = Clock::bound(bound);
-        loop {
-            let (extent, place) = self.there(&mut clock)?;
-            let hold = self.hold(extent, &mut clock)?;
-            self.post_to(extent, &place, value, &mut clock)?;
-            place.home.flush(clock.left())?;
-            match self.announce(extent, &place, &hold, &clock) {
-                // It is written to the one that it has now, too.
-                Err(SmcError::Moved { .. }) if !clock.is_over() => {}
-                said => {
-                    self.put_here(&hold, value, &mut clock);
-                    return said;
-                }
-            }
-        }
-    }
-
-    /// Writes `value` and does not wait: it is at home after the next [`drain`](Self::drain).
-    ///
-    /// # Errors
-    ///
-    /// [`SmcError`]; nothing was written.
-    pub fn post(&self, value: u64) -> Result<(), SmcError> {
-        let mut clock = Clock::of(self.window.inner().settings.deadline);
-        let (extent, place) = self.there(&mut clock)?;
-        let hold = self.hold(extent, &mut clock)?;
-        self.post_to(extent, &place, value, &mut clock)?;
-        extent.has_posted(&place);
-        self.put_here(&hold, value, &mut clock);
-        Ok(())
     }
 
     /// Waits until all that was posted to this cell's home is there.
@@ -81,7 +39,7 @@ impl<'w> Cell<'w> {
     /// # Blocks
     ///
     /// As long as `bound` allows.
-    pub fn drain(&self, bound: Bound) -> Result<(), SmcError> {
+    pub(crate) fn drain(&self, bound: Bound) -> Result<(), SmcError> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
         let posts = extent.posted();
@@ -103,7 +61,7 @@ impl<'w> Cell<'w> {
     /// # Blocks
     ///
     /// As long as `bound` allows.
-    pub fn load_fresh(&self, bound: Bound) -> Result<u64, SmcError> {
+    pub(crate) fn load_fresh(&self, bound: Bound) -> Result<u64, SmcError> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
         let inner = self.window.inner();
@@ -136,7 +94,7 @@ impl<'w> Cell<'w> {
     /// # Blocks
     ///
     /// As long as `bound` allows.
-    pub fn fetch_add(&self, n: u64, bound: Bound) -> Result<u64, SmcError> {
+    pub(crate) fn fetch_add(&self, n: u64, bound: Bound) -> Result<u64, SmcError> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
         let hold = self.hold(extent, &mut clock)?;
@@ -156,7 +114,12 @@ impl<'w> Cell<'w> {
     /// # Blocks
     ///
     /// As long as `bound` allows.
-    pub fn compare_exchange(&self, expected: u64, new: u64, bound: Bound) -> Result<u64, SmcError> {
+    pub(crate) fn compare_exchange(
+        &self,
+        expected: u64,
+        new: u64,
+        bound: Bound,
+    ) -> Result<u64, SmcError> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
         let hold = self.hold(extent, &mut clock)?;
@@ -185,20 +148,6 @@ impl<'w> Cell<'w> {
 
     fn at_home(&self, extent: &Held, place: &Place) -> usize {
         place.at_home(extent, self.offset / PAGE) * PAGE + self.offset % PAGE
-    }
-
-    fn post_to(
-        &self,
-        extent: &Held,
-        place: &Place,
-        value: u64,
-        clock: &mut Clock,
-    ) -> Result<(), SmcError> {
-        let (bytes, at) = (value.to_ne_bytes(), self.at_home(extent, place));
-        // What was posted there before is to be there before.
-        place.home.fence()?;
-        place.home.post(clock, |home| home.write_inline(&bytes, at))?;
-        Ok(())
     }
 
     /// Tells others that the page has changed.
@@ -242,8 +191,8 @@ impl<'w> Cell<'w> {
     }
 }
 
-impl fmt::Debug for Cell<'_> {
+impl fmt::Debug for Word<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Cell(byte {} of {:?})", self.offset, self.window)
+        write!(f, "Word(byte {} of {:?})", self.offset, self.window)
     }
 }

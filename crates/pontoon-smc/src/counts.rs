@@ -49,6 +49,8 @@ counts! {
     poisoned,
     /// Stores that were made to the pattern, in bytes; they went nowhere.
     stray,
+    /// Pages that a release was begun for that nobody asked for: see [`Triggers`](crate::Triggers).
+    triggered,
     /// Raw stores to ranges that are written through.
     trapped,
     /// Writes and changes at home that they took.

@@ -186,6 +186,22 @@ pub enum SmcError {
         /// How long it was waited for them.
         waited: Duration,
     },
+    /// The bytes are of an extent that keeps nothing here, and the access would.
+    Uncached {
+        /// The bytes of that extent.
+        bytes: Range<usize>,
+    },
+    /// The link to a home cannot do what it takes.
+    Unable {
+        /// Whose memory it is.
+        home: Rank,
+        /// The link's name.
+        link: &'static str,
+        /// What it cannot, and why.
+        what: &'static str,
+        /// What can be done instead.
+        instead: &'static str,
+    },
     /// The link failed.
     Link(LinkError),
     /// The kernel failed.
@@ -243,6 +259,15 @@ impl fmt::Display for SmcError {
                  call again with a longer bound, or when they are over",
                 bytes.start, bytes.end
             ),
+            Self::Uncached { bytes } => write!(
+                f,
+                "bytes {} to {} of a window are uncached, and have no page here; \
+                 read and write them by cells and slices",
+                bytes.start, bytes.end
+            ),
+            Self::Unable { home, link, what, instead } => {
+                write!(f, "no {what}, over {link} to rank {}; {instead}", home.0)
+            }
             Self::Link(error) => error.fmt(f),
             Self::Paging(error) => error.fmt(f),
         }

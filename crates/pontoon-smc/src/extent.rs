@@ -40,12 +40,14 @@ pub struct Extent {
     homes: Vec<(Home, usize)>,
     class: Class,
     pattern: u64,
+    uncached: bool,
 }
 
 impl Extent {
     /// The bytes `bytes` of a window are those of `home`, from `from` on.
     pub fn new(bytes: Range<usize>, home: Home, from: usize) -> Self {
-        Self { bytes, homes: vec![(home, from)], class: Class::default(), pattern: POISON }
+        let class = Class::default();
+        Self { bytes, homes: vec![(home, from)], class, pattern: POISON, uncached: false }
     }
 
     /// The bytes of a window that it maps.
@@ -68,6 +70,13 @@ impl Extent {
         Self { pattern, ..self }
     }
 
+    /// With none of it kept here: for flags and queues that others change all the time. Its bytes are read and written
+    /// at home by [cells](crate::Window::cell) and [slices](crate::Window::slice); a plain load or store raises a signal, as outside
+    /// any mapping, since what it would find is old from then on.
+    pub fn uncached(self) -> Self {
+        Self { uncached: true, ..self }
+    }
+
     /// If what came before is unavailable, these bytes are those of `home`, from `from` on: a replica, the same
     /// memory over another link, or a copy on this side. What was written and not released goes there.
     pub fn or(mut self, home: Home, from: usize) -> Self {
@@ -86,6 +95,8 @@ pub(crate) struct Held {
     pub(crate) pages: Range<usize>,
     pub(crate) group: usize,
     pub(crate) pattern: u64,
+    /// Whether nothing of it is ever here.
+    pub(crate) uncached: bool,
     /// A page of it.
     pub(crate) poison: Block,
     /// Where it is now. Whoever holds it for writing touches no window.
@@ -108,6 +119,13 @@ pub(crate) struct Place {
     pub(crate) generation: u64,
     /// Shared with who is at it just now.
     users: Arc<()>,
+}
+
+impl Place {
+    /// That its link cannot.
+    pub(crate) fn unable(&self, what: &'static str, instead: &'static str) -> SmcError {
+        SmcError::Unable { home: self.home.rank(), link: self.home.link_name(), what, instead }
+    }
 }
 
 /// How an extent's home does.
@@ -142,7 +160,7 @@ pub(crate) struct Health {
 
 impl Held {
     pub(crate) fn open(extent: Extent, bytes: usize, in_handler: bool) -> Result<Self, OpenError> {
-        let Extent { bytes: asked, homes, class, pattern } = extent;
+        let Extent { bytes: asked, homes, class, pattern, uncached } = extent;
         let whole = |at: usize| at.is_multiple_of(PAGE);
         if asked.is_empty() || asked.end > bytes || !whole(asked.start) || !whole(asked.end) {
             return Err(OpenError::Extent { asked, bytes });
@@ -159,7 +177,7 @@ impl Held {
         let (place, later) = (RwLock::new(place), Mutex::new(places));
         let (former, health) = (Mutex::default(), Health::default());
         let group = class.pages();
-        Ok(Self { pages, group, pattern, poison, place, rank, later, former, health })
+        Ok(Self { pages, group, pattern, uncached, poison, place, rank, later, former, health })
     }
 
     /// Where it is now; `None` if that could not be told in time.
@@ -338,10 +356,10 @@ impl Held {
         self.health.waiting.fetch_sub(pages as u64, Relaxed);
     }
 
-    /// Something was posted to that place, for a drain to wait for.
-    pub(crate) fn has_posted(&self, place: &Place) {
+    /// Something was posted to the home of that generation, for a drain to wait for.
+    pub(crate) fn has_posted(&self, generation: u64) {
         self.health.posted.fetch_add(1, Relaxed);
-        if self.generation() != Some(place.generation) {
+        if self.generation() != Some(generation) {
             self.health.posts_lost.fetch_add(1, Relaxed);
         }
     }

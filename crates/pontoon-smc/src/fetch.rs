@@ -60,7 +60,8 @@ enum Missed {
 
 impl Inner {
     fn fault(&self, pane: &Pane, fault: PageFault, waited: Duration) -> Served {
-        let Some(extent) = pane.extent(fault.page) else { return Served::Refused };
+        let extent = pane.extent(fault.page).filter(|extent| !extent.uncached);
+        let Some(extent) = extent else { return Served::Refused };
         let deadline = self.settings.deadline;
         let spent = waited.min(deadline.saturating_sub(A_CHANCE));
         let (id, mut clock) = (pane.id(fault.page), Clock::of(deadline).after(spent));
@@ -385,11 +386,16 @@ impl Inner {
         slot: Option<SlotIndex>,
     ) -> Served {
         let mut is_other = false;
+        // Before it is there: who reads it, on a thread that goes on at once, is told that it is the pattern.
+        let is_new = pane.stray(extent, id.page());
         let place = pane.paging.place(id.page(), &extent.poison, &mut |_| is_other = true);
         let placed = place.is_ok();
         match slot {
-            Some(slot) => self.table.set(slot, State::Poisoned),
-            None if placed && !is_other => pane.stray(extent, id.page()),
+            Some(slot) => {
+                self.table.set(slot, State::Poisoned);
+                pane.is_no_stray(extent, id.page());
+            }
+            None if is_new && (!placed || is_other) => pane.is_no_stray(extent, id.page()),
             None => {}
         }
         extent.is_sick();

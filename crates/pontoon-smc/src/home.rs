@@ -130,6 +130,16 @@ impl Home {
         self.in_handler && self.system_atomics
     }
 
+    /// Whether its changes of words are atomic against the processors at home too.
+    pub(crate) fn has_system_atomics(&self) -> bool {
+        self.system_atomics
+    }
+
+    /// By which link it is reached.
+    pub(crate) fn link_name(&self) -> &'static str {
+        self.link.name()
+    }
+
     /// Reads from `offset` on into those bytes of the pool.
     pub(crate) fn read(&self, offset: usize, into: Range<usize>) -> Result<Seq, LinkError> {
         self.link.read(&self.region, self.layout.data() + offset, &self.pool, into)

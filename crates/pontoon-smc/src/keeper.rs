@@ -34,6 +34,7 @@ impl Inner {
             for pane in self.panes.iter().map_while(|pane| pane.get()) {
                 for extent in &pane.extents {
                     self.tell(pane, extent);
+                    self.see_to_triggers(pane, extent, &self.a_page());
                     if extent.has_moved() {
                         self.heal(pane, extent);
                     }

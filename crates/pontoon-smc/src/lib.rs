@@ -31,6 +31,8 @@ mod clock;
 #[cfg(not(pontoon_loom))]
 mod counts;
 #[cfg(not(pontoon_loom))]
+mod direct;
+#[cfg(not(pontoon_loom))]
 mod error;
 #[cfg(not(pontoon_loom))]
 mod evict;
@@ -55,9 +57,13 @@ mod pane;
 #[cfg(not(pontoon_loom))]
 mod pool;
 #[cfg(not(pontoon_loom))]
+mod publish;
+#[cfg(not(pontoon_loom))]
 mod release;
 #[cfg(not(pontoon_loom))]
 mod settings;
+#[cfg(not(pontoon_loom))]
+mod slice;
 #[cfg(not(pontoon_loom))]
 mod stages;
 #[cfg(not(pontoon_loom))]
@@ -67,14 +73,19 @@ mod stream;
 #[cfg(not(pontoon_loom))]
 mod through;
 #[cfg(not(pontoon_loom))]
+mod trigger;
+#[cfg(not(pontoon_loom))]
 mod turns;
+#[cfg(not(pontoon_loom))]
+mod typed;
+#[cfg(not(pontoon_loom))]
+mod value;
 #[cfg(not(pontoon_loom))]
 mod window;
 
 #[cfg(not(pontoon_loom))]
 pub use {
     acquire::AcquireReport,
-    cell::Cell,
     counts::Statistics,
     error::{OpenError, SmcError},
     export::Export,
@@ -82,7 +93,10 @@ pub use {
     home::{Home, Layout},
     pool::Pool,
     release::Released,
-    settings::Settings,
+    settings::{Settings, Triggers},
+    slice::Slice,
     through::{Arrival, Through},
+    typed::Cell,
+    value::{Integer, Value},
     window::Window,
 };

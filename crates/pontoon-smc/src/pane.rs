@@ -88,11 +88,13 @@ impl Pane {
         self.extents.get(after).filter(|extent| extent.pages.contains(&page))
     }
 
-    /// Marks a page of an extent that holds the pattern and has no slot.
-    pub(crate) fn stray(&self, extent: &Held, page: usize) {
-        if self.strays.set(page) {
+    /// Marks a page of an extent that holds the pattern and has no slot. Whether it was not marked before.
+    pub(crate) fn stray(&self, extent: &Held, page: usize) -> bool {
+        let is_new = self.strays.set(page);
+        if is_new {
             extent.health().strays.fetch_add(1, Relaxed);
         }
+        is_new
     }
 
     /// Whether a page is marked so.

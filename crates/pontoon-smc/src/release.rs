@@ -210,7 +210,11 @@ impl Inner {
     }
 
     /// The pages of `pages` that were stored to and are not known to be home, in order, and their slots.
-    fn find(&self, pane: &Pane, pages: &Range<usize>) -> Result<Vec<(usize, SlotIndex)>, SmcError> {
+    pub(crate) fn find(
+        &self,
+        pane: &Pane,
+        pages: &Range<usize>,
+    ) -> Result<Vec<(usize, SlotIndex)>, SmcError> {
         let mut found: [Range<usize>; RANGES] = core::array::from_fn(|_| 0..0);
         let finding = locked(&pane.finding);
         let mut at = pages.start;

@@ -21,6 +21,22 @@ pub struct Settings {
     pub lock: bool,
     /// Below so many free pages, room is made in the background, up to twice as many.
     pub low: usize,
+    /// When changes go home without a release that was asked for.
+    pub triggers: Triggers,
+}
+
+/// When changes go home in the background, beside what is released: where they would else all go in one release, or wait
+/// for one that is far. The pool's thread looks 20 times a second, and gives each look no longer than half of the deadline.
+/// Where nothing is said here it does not look.
+///
+/// A release that is asked for still means all of it: when it returns, what was stored before is home, whoever sent
+/// it. Between two of them others may acquire some of the changes and not yet the rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Triggers {
+    /// A page goes home once so many of its 4096 bytes were changed.
+    pub bytes: Option<usize>,
+    /// All pages of an extent that were stored to go home once there are so many.
+    pub pages: Option<usize>,
 }
 
 impl Settings {
@@ -34,6 +50,7 @@ impl Settings {
             ahead: 64,
             lock: true,
             low: (pages / 16).min(1024),
+            triggers: Triggers::default(),
         }
     }
 }

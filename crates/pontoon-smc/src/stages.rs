@@ -55,9 +55,14 @@ pub(crate) struct Stage<'p> {
 }
 
 impl Stage<'_> {
-    /// Some of it may yet be touched, up to that number: nobody has it until then.
-    pub(crate) fn keep(&mut self, home: &Home, number: Seq) {
+    /// Some of it is on its way, up to that number, and nobody waits for it: nobody has the stage until then.
+    pub(crate) fn leave(&mut self, home: &Home, number: Seq) {
         self.late.under_way = Some((home.clone(), number));
+    }
+
+    /// As [`leave`](Self::leave), of a home that has not answered in time.
+    pub(crate) fn keep(&mut self, home: &Home, number: Seq) {
+        self.leave(home, number);
         self.one.is_late.store(1, Relaxed);
     }
 }

@@ -216,7 +216,7 @@ impl Stores {
         clock: &mut Clock,
     ) -> Result<(), SmcError> {
         if self.arrival == Arrival::Posted {
-            extent.has_posted(place);
+            extent.has_posted(place.generation);
             // After the post: a drain that sees it waits for that.
             for page in mine {
                 let page = page.id.page() - self.pages.start;

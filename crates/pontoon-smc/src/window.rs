@@ -10,8 +10,8 @@ use pontoon_signal::{
 };
 
 use crate::{
-    AcquireReport, Cell, Home, OpenError, Pool, Released, SmcError, Statistics, extent::Held,
-    fetch::Service, pane::Pane,
+    AcquireReport, Home, OpenError, Pool, Released, SmcError, Statistics, extent::Held,
+    fetch::Service, pane::Pane, table::State,
 };
 
 /// Memory of other ranks under addresses of this process. A handle.
@@ -19,7 +19,7 @@ use crate::{
 /// An access to a page that is not here fetches it, and is an ordinary load or store from then on. What is stored
 /// here is seen by others once it was [released](Self::release), and what they released is seen here once it was
 /// [acquired](Self::acquire): a loop that polls a flag in a window by plain loads never sees it change, and is to use
-/// [`load_fresh`](Cell::load_fresh). Two ranks may write bytes of the same page, or word, at the same time, and both
+/// [`load_fresh`](crate::Cell::load_fresh). Two ranks may write bytes of the same page, or word, at the same time, and both
 /// reach home. Of one byte that both wrote, what home had last is kept, and counted.
 #[derive(Clone)]
 pub struct Window {
@@ -61,11 +61,11 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`SmcError::OutOfRange`], [`SmcError::Misaligned`].
+    /// [`SmcError::OutOfRange`], [`SmcError::Misaligned`], [`SmcError::Uncached`].
     pub fn word(&self, offset: usize) -> Result<&AtomicU64, SmcError> {
-        self.extent_of(offset..offset.saturating_add(8))?;
-        if !offset.is_multiple_of(8) {
-            return Err(SmcError::Misaligned { offset });
+        let extent = self.word_of(offset)?;
+        if extent.uncached {
+            return Err(SmcError::Uncached { bytes: extent.bytes() });
         }
         Ok(&self.pane.paging.words(offset / PAGE)[offset / 8 % PAGE_WORDS])
     }
@@ -98,7 +98,11 @@ impl Window {
         let mut all = Released::default();
         for (extent, pages) in self.extents(&bytes)? {
             let left = bound.less(Nanos(Os.now().since(started).0));
-            self.available(extent)?;
+            if let Err(unavailable) = self.available(extent) {
+                // It is not sent, and is told of all the same.
+                self.inner().find(&self.pane, &pages)?;
+                return Err(unavailable);
+            }
             all += self.inner().release(&self.pane, extent, pages, left)?;
         }
         Ok(all)
@@ -136,6 +140,7 @@ impl Window {
     ///
     /// As long as its accesses would.
     pub fn prefetch(&self, bytes: Range<usize>) -> Result<(), SmcError> {
+        self.mapped(&bytes)?;
         for (_, pages) in self.extents(&bytes)? {
             for page in pages {
                 // An access as any other.
@@ -187,16 +192,6 @@ impl Window {
         Ok(value)
     }
 
-    /// A value that is written through, and read from home where that is asked for.
-    ///
-    /// # Errors
-    ///
-    /// [`SmcError::OutOfRange`], [`SmcError::Misaligned`].
-    pub fn cell(&self, offset: usize) -> Result<Cell<'_>, SmcError> {
-        self.word(offset)?;
-        Ok(Cell::new(self, offset))
-    }
-
     /// The extent that has byte `offset` is at `home` from now on, from `from` on: it was started again and has another
     /// key, or it is elsewhere. Pages with the pattern are fetched again. What was stored and is not known to be
     /// home stays, and the next release sends it there; what was released before is the former home's. Pages that are
@@ -227,7 +222,10 @@ impl Window {
     /// asked for.
     pub fn unsent(&self) -> Vec<Range<usize>> {
         let unsent = self.inner().unsent(&self.pane, &(0..self.pane.paging.pages()));
-        ranges(unsent.into_iter().map(|(page, _)| page))
+        // What was stored to the pattern is lost, and goes nowhere.
+        let is_kept = |slot| self.inner().table.state(slot) != State::Poisoned;
+        let kept = unsent.into_iter().filter(|&(_, slot)| is_kept(slot));
+        ranges(kept.map(|(page, _)| page))
     }
 
     /// Ranges of bytes, by whole pages, of which stores were lost since this was called last: they were made to the
@@ -258,7 +256,7 @@ impl Window {
         &self.pane
     }
 
-    fn available(&self, extent: &Held) -> Result<(), SmcError> {
+    pub(crate) fn available(&self, extent: &Held) -> Result<(), SmcError> {
         if !extent.is_unavailable() || extent.fall_back() {
             return Ok(());
         }
@@ -274,8 +272,20 @@ impl Window {
         extent.ok_or(SmcError::OutOfRange { asked: bytes, bytes: self.bytes() })
     }
 
+    /// The extent that has the aligned word at `offset`.
+    pub(crate) fn word_of(&self, offset: usize) -> Result<&Held, SmcError> {
+        let extent = self.extent_of(offset..offset.saturating_add(8))?;
+        if !offset.is_multiple_of(8) {
+            return Err(SmcError::Misaligned { offset });
+        }
+        Ok(extent)
+    }
+
     /// The extents that `bytes` are of, and their pages that have any.
-    fn extents(&self, bytes: &Range<usize>) -> Result<Vec<(&Held, Range<usize>)>, SmcError> {
+    pub(crate) fn extents(
+        &self,
+        bytes: &Range<usize>,
+    ) -> Result<Vec<(&Held, Range<usize>)>, SmcError> {
         let mut found = Vec::new();
         let (mut page, end) = (bytes.start / PAGE, bytes.end.div_ceil(PAGE));
         while page < end {
@@ -290,13 +300,17 @@ impl Window {
         Ok(found)
     }
 
-    /// That all of `bytes` are of extents.
+    /// That all of `bytes` are of extents, and can be here.
     pub(crate) fn mapped(&self, bytes: &Range<usize>) -> Result<(), SmcError> {
-        self.extents(bytes).map(drop)
+        let extents = self.extents(bytes)?;
+        let mut uncached = extents.into_iter().filter(|(extent, _)| extent.uncached);
+        uncached
+            .next()
+            .map_or(Ok(()), |(extent, _)| Err(SmcError::Uncached { bytes: extent.bytes() }))
     }
 
     fn whole(&self, bytes: &Range<usize>) -> Result<Range<usize>, SmcError> {
-        self.extents(bytes)?;
+        self.mapped(bytes)?;
         Ok(bytes.start.div_ceil(PAGE)..(bytes.end / PAGE).max(bytes.start.div_ceil(PAGE)))
     }
 }

@@ -34,8 +34,8 @@ use std::sync::Once;
 
 pub use pontoon_hal::guard::Refusal;
 pub use pontoon_smc::{
-    AcquireReport, Arrival, Cell, Class, Export, Extent, Home, Layout, OpenError, Pool, Released,
-    Settings, SmcError, Statistics, Through, Window,
+    AcquireReport, Arrival, Cell, Class, Export, Extent, Home, Integer, Layout, OpenError, Pool,
+    Released, Settings, Slice, SmcError, Statistics, Through, Triggers, Value, Window,
 };
 pub use pontoon_uffd::{
     AlternateStack, Feature, Features, ReserveError, ServeError, on_this_thread,

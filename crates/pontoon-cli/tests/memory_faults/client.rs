@@ -15,8 +15,9 @@ use pontoon::{
 
 use crate::{
     common::WATCHDOG,
+    ledger::Ledger,
     server::{BYTES, OWN, PAGES, Server, WORDS, base},
-    workers::{Ledger, PATTERN},
+    workers::PATTERN,
 };
 
 /// How long an access waits for its page.
@@ -25,6 +26,17 @@ pub(crate) const DEADLINE: Duration = Duration::from_millis(100);
 const HEALED: Duration = Duration::from_secs(60);
 /// How long a home is given that answers again, before it is joined anew.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How a window came to have what its home has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Healed {
+    /// The home answered again.
+    ByItself,
+    /// The home was started again, and joined.
+    Joined,
+    /// The home was taken for dead, and so killed, started again, and joined.
+    StartedAgain,
+}
 
 pub(crate) struct Client {
     window: Arc<Mapped>,
@@ -53,31 +65,58 @@ impl Client {
         Arc::clone(&self.window)
     }
 
-    /// Waits until the memory is the server's again; joins it anew if it was started again, or takes this for dead.
-    /// Whether it did.
-    pub(crate) fn heal(&mut self, server: &Server<'_>, ledger: &Ledger, is_new: bool) -> bool {
+    /// Waits until the memory is the server's again, and joins it anew if it was started again. One that this takes for
+    /// dead, or whose world is over, is started again first: then it is known what its memory is. How it came to be.
+    pub(crate) fn heal(
+        &mut self,
+        server: &mut Server<'_>,
+        ledger: &Ledger,
+        is_new: bool,
+    ) -> Healed {
         let _stack = on_this_thread().expect("a stack");
         let began = Instant::now();
-        let mut joined = false;
+        let (mut is_new, mut healed) = (is_new, Healed::ByItself);
         loop {
             let is_dead = self.world.as_ref().is_none_or(|world| !world.deaths().is_empty());
-            if !joined && is_new || is_dead || !joined && began.elapsed() > PATIENCE {
+            if is_new || is_dead || healed == Healed::ByItself && began.elapsed() > PATIENCE {
                 self.world = None;
+                if !is_new {
+                    server.kill();
+                    ledger.starts_again();
+                    server.start(self.transport);
+                }
                 let world = join(server, self.transport);
-                ledger.moves();
-                let healed = world.heal(&self.window, 0, Rank(0), "memory", 0, round());
-                match healed {
-                    Ok(()) => (self.world, joined) = (Some(world), true),
+                match world.heal(&self.window, 0, Rank(0), "memory", 0, round()) {
+                    Ok(()) => {
+                        ledger.is_at(server.starts());
+                        healed = if is_new { Healed::Joined } else { Healed::StartedAgain };
+                        (self.world, is_new) = (Some(world), false);
+                    }
                     Err(error) => println!("a world that was no good: {error}"),
                 }
             }
             let last = match self.is_the_servers(server, ledger) {
-                Ok(()) => return joined,
+                Ok(()) => return healed,
                 Err(last) => last,
             };
             assert!(began.elapsed() < HEALED, "it does not heal: {last}");
             thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Releases all, and says that it is done. What the window has then.
+    pub(crate) fn end(mut self) -> Vec<u8> {
+        let _stack = on_this_thread().expect("a stack");
+        self.window.release(0..BYTES, round()).expect("released");
+        self.window.acquire(0..BYTES, round()).expect("acquired");
+        assert_eq!(self.window.unsent(), [], "all is home");
+        let mut bytes = vec![0; BYTES];
+        self.window.get(0, &mut bytes).expect("mapped");
+        self.window.check(0..BYTES).expect("no pattern");
+        let world = self.world.take().expect("joined");
+        world.barrier("smc/done", round()).expect("it is there");
+        world.leave(round()).expect("left");
+        bytes
     }
 
     /// Whether all is here what the server has, and nothing of what it had before it was started again.

@@ -1,11 +1,14 @@
 //! A server of memory that is killed and started again, stopped, and cut off, while threads of a client read and write
 //! its memory by plain loads and stores: each access ends in time, and what is read is what was written, what the server
-//! has, or the pattern. What goes back to what it was has a reason that the window tells.
+//! has, or the pattern. A word goes back to what its home was started again with, and to what it was before stores of which the
+//! window tells that they are lost: to nothing else. In the end home has what the window has, byte for byte.
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod client;
+mod delay;
+mod ledger;
 mod server;
 mod workers;
 
@@ -15,8 +18,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use client::Client;
+use client::{Client, Healed};
 use common::{Chance, hosts::Hosts, number};
+use ledger::Ledger;
 use pontoon::{
     hal::conformance::part,
     smc::{Feature, Features},
@@ -25,7 +29,7 @@ use pontoon::{
 };
 use rustix::process::Signal;
 use server::Server;
-use workers::{Ledger, work};
+use workers::work;
 
 /// Faults of the ordinary run, of which two fifths are between hosts.
 const FAULTS: u32 = 30;
@@ -77,7 +81,7 @@ fn survive(what: &str, mut server: Server, transport: Transport, kinds: &[Fault]
     server.start(transport);
     let mut client = Client::new(&server, transport);
     let (ledger, mut counts) = (Ledger::new(), [0_u32; 3]);
-    let (mut healed, mut slowest) = (0_u32, Duration::ZERO);
+    let (mut healed, mut slowest) = ([0_u32; 3], Duration::ZERO);
     thread::scope(|scope| {
         let window = client.window();
         let (ledger, over) = (&ledger, ledger.over());
@@ -110,7 +114,8 @@ fn survive(what: &str, mut server: Server, transport: Transport, kinds: &[Fault]
                     server.cut(false);
                 }
             }
-            healed += u32::from(client.heal(&server, ledger, fault == Fault::Kill));
+            let how: Healed = client.heal(&mut server, ledger, fault == Fault::Kill);
+            healed[how as usize] += 1;
             slowest = slowest.max(began.elapsed());
         }
         drop(over);
@@ -119,9 +124,13 @@ fn survive(what: &str, mut server: Server, transport: Transport, kinds: &[Fault]
     let found = ledger.counts();
     let statistics = client.window().statistics();
     println!(
-        "{what}: {faults} faults ({} kills, {} stops, {} cuts), {healed} heals in other worlds, {found}; \
-         the longest fault took {slowest:?}; {statistics:?}",
-        counts[0], counts[1], counts[2],
+        "{what}: {faults} faults ({} kills, {} stops, {} cuts), healed {} by themselves, {} by joining, {} by starting \
+         the server again; {found}; the longest fault took {slowest:?}; {statistics:?}",
+        counts[0], counts[1], counts[2], healed[0], healed[1], healed[2],
     );
+    let (here, home) = (client.end(), server.end());
+    let differ = (0..here.len()).filter(|&at| here[at] != home[at]).count();
+    println!("{what}: {} bytes of home compared with the window's, {differ} differ", home.len());
+    assert_eq!((here.len(), differ), (home.len(), 0));
     assert!(found.accesses > 0 && found.stores > 0);
 }

@@ -24,6 +24,12 @@ pub(crate) fn base(start: u64, word: usize) -> u64 {
     1 << 56 | start << 32 | word as u64
 }
 
+/// Of which start the server's word `word` is `found`, if it is of any.
+pub(crate) fn start_of(word: usize, found: u64) -> Option<u64> {
+    let start = found >> 32 & 0xFF_FFFF;
+    (start > 0 && found == base(start, word)).then_some(start)
+}
+
 /// A server, and where it is met.
 pub(crate) struct Server<'h> {
     place: Place,
@@ -59,7 +65,8 @@ impl<'h> Server<'h> {
         fs::write(&self.file, words.collect::<Vec<_>>().concat()).expect("written");
         let file = self.file.to_str().expect("text");
         let (at, by) = (format!("{}:{}", self.place.host, self.place.port), transport.to_string());
-        let serve = pontoon(&["smc", "serve", "--listen", &at, "--file", file, "--transport", &by]);
+        let serve = ["smc", "serve", "--listen", &at, "--file", file, "--save", "--transport", &by];
+        let serve = pontoon(&serve);
         let mut command = match self.host {
             None => serve,
             Some((hosts, number)) => {
@@ -77,6 +84,14 @@ impl<'h> Server<'h> {
         self.signal(Signal::KILL);
         let ended = self.process.take().expect("started").end("the server");
         assert!(!ended.err.contains("error: "), "it was well until then: {ended:?}");
+    }
+
+    /// Has it end, and say what its memory is then.
+    pub(crate) fn end(&mut self) -> Vec<u8> {
+        self.signal(Signal::TERM);
+        let ended = self.process.take().expect("started").end("the server");
+        assert!(ended.status.success() && !ended.err.contains("error: "), "{ended:?}");
+        fs::read(&self.file).expect("saved")
     }
 
     pub(crate) fn signal(&mut self, signal: Signal) {

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 pub(crate) mod counted;
+pub(crate) mod modest;
 pub(crate) mod silent;
 
 use core::{ops::Range, ptr::NonNull};
