@@ -125,10 +125,10 @@ fn home(world: &World) {
 }
 
 fn writer(world: &World, faults: Faults) {
+    let mut answers = [Heard::of(world, HOME), Heard::of(world, READER)];
     world.barrier("there", bound()).unwrap();
     let window = window(world, faults);
     let _stack = on_this_thread().unwrap();
-    let mut answers = [Heard::of(world, HOME), Heard::of(world, READER)];
     let way = world.way(READER).unwrap();
     let mut signal = way.signal(0).unwrap();
     let refused = window.publish(0..BYTES + PAGE, FLAG, 1, bound()).unwrap_err();
@@ -163,10 +163,11 @@ fn writer(world: &World, faults: Faults) {
 
 fn reader(world: &World, faults: Faults) {
     let _other = world.export("other", PAGE, bound()).unwrap();
+    // Before anybody tells it anything.
+    let mut told = Heard::of(world, WRITER);
     world.barrier("there", bound()).unwrap();
     let window = window(world, faults);
     let _stack = on_this_thread().unwrap();
-    let mut told = Heard::of(world, WRITER);
     let mut answer = world.way(WRITER).unwrap().signal(0).unwrap();
     for round in 1..=ROUNDS {
         told.once_more(world);
