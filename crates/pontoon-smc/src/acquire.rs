@@ -220,9 +220,6 @@ impl Inner {
                 (true, false) => Last::Here,
                 (true, true) => Last::HereWhole,
             };
-            if is_other {
-                self.released.clear(slot.0);
-            }
             // To a guarded one nobody has stored here: the next access finds the twin.
             let live = if is_guarded { twin } else { pane.paging.words(*page) };
             let merged = merge(live, new, twin, last);

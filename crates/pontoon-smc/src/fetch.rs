@@ -274,7 +274,6 @@ impl Inner {
         }
         for &(_, slot) in batch {
             let (number, generation) = (self.landed_version(slot), *generation);
-            self.released.clear(slot.0);
             self.table.set_version(slot, Version { number, generation });
         }
         Ok(())

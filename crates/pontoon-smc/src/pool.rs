@@ -27,7 +27,6 @@ use pontoon_signal::{
 
 use crate::{
     Extent, Home, OpenError, Settings, SmcError, Window,
-    bits::Bits,
     clock::Clock,
     extent::{Held, Place, locked},
     marks::Marks,
@@ -56,8 +55,6 @@ pub(crate) struct Inner {
     pub(crate) table: Table,
     pub(crate) marks: Marks,
     pub(crate) owed: Owed,
-    /// Slots of which this side has released something to the home that they are of.
-    pub(crate) released: Bits,
     pub(crate) panes: Box<[OnceLock<Arc<Pane>>]>,
     opened: Mutex<usize>,
     pub(crate) stages: Stages,
@@ -153,7 +150,7 @@ impl Pool {
     pub fn bytes(&self) -> usize {
         let inner = &self.inner;
         let tables = inner.table.bytes() + inner.marks.bytes();
-        inner.memory.len() * 8 + tables + inner.owed.bytes() + inner.released.bytes()
+        inner.memory.len() * 8 + tables + inner.owed.bytes()
     }
 
     /// What its memory is: locked, unless [that](Settings::lock) was not asked for or not allowed. `None` if the kernel does
@@ -194,7 +191,6 @@ impl Inner {
             table,
             marks: Marks::new(slots)?,
             owed: Owed::new(slots)?,
-            released: Bits::new(slots)?,
             panes: (0..PageId::WINDOWS_MAX).map(|_| OnceLock::new()).collect(),
             opened: Mutex::new(0),
             stages: Stages::default(),
@@ -301,7 +297,6 @@ impl Inner {
     pub(crate) fn is_gone(&self, slot: SlotIndex) {
         self.owed.settle(slot);
         self.marks.clear(slot);
-        self.released.clear(slot.0);
     }
 
     /// Lets go of homes that nobody else has any more.

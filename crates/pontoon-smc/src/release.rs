@@ -317,7 +317,6 @@ impl Inner {
         extent.is_still_at(place)?;
         while let Some(Leaf { page: _, slot, first }) = sending.pages.pop() {
             if sending.runs.len() > first {
-                self.released.set(slot.0);
                 // If it was another by then, somebody else has changed the page too, and it is to be merged.
                 let number = sending.stage.words[SENT + sending.pages.len()].load(Relaxed);
                 let found = Version { number, generation: place.generation };
@@ -340,10 +339,10 @@ impl Inner {
     }
 
     /// Whether words of a slot's page are kept and sent whole: they are of a home that was started again since, by the
-    /// generation `now`, and this side released some of them to the former one.
+    /// generation `now`, and may be there without what was released of them before.
     pub(crate) fn is_whole(&self, extent: &Held, slot: SlotIndex, now: u64) -> bool {
         let then = self.table.version(slot).generation;
-        then != now && extent.was_started_again_since(then) && self.released.is_set(slot.0)
+        then != now && extent.was_started_again_since(then)
     }
 
     /// Lets go of pages whose changes are not known to be home: they stay marked, and owe what was sent.

@@ -313,16 +313,20 @@ fn a_drain_says_that_what_was_posted_to_a_former_home_is_not_there() {
     );
 }
 
-/// Two ranks, one word, a home that is elsewhere with all that it had.
+/// Two ranks, one word, and a replica that goes on where home is gone.
 #[test]
-fn bytes_of_two_ranks_survive_a_move_to_a_home_that_has_all() {
+fn bytes_of_two_ranks_survive_the_move_to_a_replica() {
     let (one, other) = (Start::new(), Start::new());
     let pools = [0, 1].map(|_| Pool::new(settings(64)).unwrap());
-    let [a, b] = [0, 1].map(|k| client(&one, &pools[k], Class::Small));
-    for (client, pool) in [&a, &b].into_iter().zip(&pools) {
-        client.touch(0);
-        client.window.heal(0, other.home(pool), 0).unwrap();
-    }
+    let [a, b] = [0, 1].map(|k| {
+        let plain = Plain::new(PAGES);
+        let extent = Extent::new(WHOLE, one.home(&pools[k]), 0).or(other.home(&pools[k]), 0);
+        Client::new(pools[k].window(plain.clone(), vec![extent]).unwrap(), plain)
+    });
+    [&a, &b].into_iter().for_each(|client| client.touch(0));
+    one.silent.die();
+    // It is met here, and the window goes on at the replica.
+    [&a, &b].into_iter().for_each(|client| client.touch(1));
     b.store(9, 5);
     b.window.release(WHOLE, patient()).unwrap();
     assert_eq!(other.pair.at_home(9), 5);
