@@ -196,6 +196,10 @@ fn a_file_that_may_not_be_as_long_is_an_error_of_the_write() {
     let ended = end_of(limited("-f 1", &pontoon(&given)));
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     assert!(ended.error().contains("File too large"), "{ended:?}");
+    assert!(ended.error().ends_with("raise `ulimit -f`"), "{ended:?}");
+    let ended = end_of(limited("-f 1", &train(&["--procs", "2"])));
+    assert!(ended.status.code().is_some_and(|code| code < 3), "{ended:?}");
+    assert!(ended.err.contains("File too large"), "{ended:?}");
 }
 
 #[test]
