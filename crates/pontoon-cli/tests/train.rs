@@ -113,7 +113,9 @@ fn a_dead_producer_is_named_within_the_bound() {
 }
 
 #[test]
-fn a_wait_that_is_too_short_is_told_with_the_option_that_lengthens_it() {
+fn a_run_and_a_wait_that_is_too_short_are_told_in_words() {
+    let output = train(&["--devices", "1", "--epochs", "1"]);
+    assert!(text(&output.stdout).contains(" samples, after 1 epoch (train loss "), "{output:?}");
     let longer = "a longer --bound gives it more time";
     let output = train(&["--devices", "2", "--epochs", "1", "--bound", "1us"]);
     let error = text(&output.stderr);
