@@ -23,7 +23,7 @@ use std::{
     fmt,
     io::{self, Write},
     process::ExitCode,
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
 };
 
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
@@ -95,8 +95,7 @@ fn main() -> ExitCode {
     }
     // A file that is longer than it may be is then an error of the write, as a closed pipe is. A program
     // that a rank becomes has the signal as it was.
-    let unheard = Arc::new(AtomicBool::new(false));
-    if let Err(error) = signal_hook::flag::register(Signal::XFSZ.as_raw(), unheard) {
+    if let Err(error) = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::default()) {
         voice::say(&format!("error: cannot handle signals: {error}"));
         return ExitCode::from(FAILED);
     }
