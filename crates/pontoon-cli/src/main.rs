@@ -9,6 +9,7 @@ mod doctor;
 mod duration;
 mod figures;
 mod from;
+mod input;
 mod launch;
 mod size;
 mod smc;
@@ -17,15 +18,17 @@ mod tune;
 mod voice;
 
 use std::{
+    env,
     error::Error,
     fmt,
     io::{self, Write},
     process::ExitCode,
+    sync::Arc,
 };
 
-use clap::{Parser, Subcommand, error::ErrorKind};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Signal, getrlimit};
 
 use bench::{BenchError, Which, process::PeerArgs};
 use figures::{Format, Printer, closed_pipe_is_no_fault};
@@ -90,7 +93,13 @@ fn main() -> ExitCode {
         ));
         return ExitCode::from(BAD_INPUT);
     }
-    let cli = match Cli::try_parse() {
+    // A file that is longer than it may be is then an error of the write, as a closed pipe is. A program
+    // that a rank becomes has the signal as it was.
+    if let Err(error) = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::default()) {
+        voice::say(&format!("error: cannot handle signals: {error}"));
+        return ExitCode::from(FAILED);
+    }
+    let cli = match command().try_get_matches().and_then(|it| Cli::from_arg_matches(&it)) {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
@@ -98,7 +107,7 @@ fn main() -> ExitCode {
         Command::Train(options) => match train::run(&options) {
             Ok(status) => ExitCode::from(status),
             Err(error) if error.is_silent() => ExitCode::from(error.status()),
-            Err(error) => fail(&error, error.status()),
+            Err(error) => fail(&error.told(), error.status()),
         },
         Command::Bench { which, json, quick } => {
             let format = if json { Format::Json } else { Format::Table };
@@ -150,6 +159,17 @@ fn main() -> ExitCode {
     }
 }
 
+/// The command line. A negative number after an option is its value, which is refused with what it may be.
+fn command() -> clap::Command {
+    fn takes_negative(command: clap::Command) -> clap::Command {
+        let is_option = |arg: &Arg| !arg.is_positional() && arg.get_action().takes_values();
+        command
+            .mut_args(|arg| if is_option(&arg) { arg.allow_negative_numbers(true) } else { arg })
+            .mut_subcommands(takes_negative)
+    }
+    takes_negative(Cli::command())
+}
+
 fn exit<E: Error>(result: Result<(), E>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -181,12 +201,72 @@ fn refuse(error: &clap::Error) -> ExitCode {
     }
     let text = error.to_string();
     let what = text.split("\n\n").next().unwrap_or("error: bad arguments");
-    let line: Vec<_> = what.split_whitespace().collect();
+    let line: Vec<_> = what.split_whitespace().map(voice::shortened).collect();
     let line = match line.join(" ") {
         // Its names for what is missing leave out the ways that are not options of this command.
-        line if line.contains(train::WITHOUT_RANKS) => format!("error: {}", train::WAYS_TO_RANKS),
+        line if line.contains(train::WITHOUT_RANKS) => {
+            format!("error: {}", train::ways_to_ranks(env::args_os()))
+        }
         line => line,
     };
     voice::say(&format!("{line} (see --help)"));
     ExitCode::from(BAD_INPUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+
+    /// Calls `look` with the names that lead to each command.
+    fn each_command(
+        command: &clap::Command,
+        path: &[String],
+        look: &mut impl FnMut(&[String], &clap::Command),
+    ) {
+        look(path, command);
+        for below in command.get_subcommands() {
+            let path = [path, &[below.get_name().to_owned()]].concat();
+            each_command(below, &path, look);
+        }
+    }
+
+    #[test]
+    fn a_negative_number_is_the_value_of_its_option_and_is_refused_as_such() {
+        let mut tried = 0;
+        each_command(&command(), &["pontoon".to_owned()], &mut |path, at| {
+            for arg in at.get_arguments().filter(|arg| arg.get_action().takes_values()) {
+                let Some(name) = arg.get_long() else { continue };
+                let option = format!("--{name}");
+                let words = path.iter().cloned().chain([option.clone(), "-1".to_owned()]);
+                let Err(error) = command().try_get_matches_from(words) else { continue };
+                let text = error.to_string();
+                assert!(!text.contains("unexpected argument"), "{path:?} {option}: {text}");
+                assert!(!text.contains("a value is required"), "{path:?} {option}: {text}");
+                tried += 1;
+            }
+        });
+        assert!(tried > 30, "{tried} options");
+        for (words, range) in [
+            (["train", "--devices", "-1"], "-1 is not in 1..=64"),
+            (["train", "--seed", "-1"], "expected a whole number from 0 to 18446744073709551615"),
+            (["launch", "-n", "-1"], "-1 is not in 1..="),
+            (["advise", "--times", "-1"], "expected a whole number from 1 to"),
+        ] {
+            let error = command().try_get_matches_from([&["pontoon"], &words[..]].concat());
+            let text = error.expect_err("negative").to_string();
+            assert!(text.contains(range), "{words:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn an_option_without_ranks_is_named() {
+        let words = ["pontoon", "train", "--params=smc"].map(OsString::from);
+        assert!(
+            train::ways_to_ranks(words.into_iter()).starts_with("--params is for several ranks")
+        );
+        let words = ["pontoon", "train", "--lost-after", "2s"].map(OsString::from);
+        assert!(train::ways_to_ranks(words.into_iter()).starts_with("--lost-after is for"));
+    }
 }

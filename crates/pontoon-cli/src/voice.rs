@@ -56,6 +56,17 @@ pub(crate) fn on_one_line(text: &str) -> String {
     line
 }
 
+/// So many characters of what a user gave are told.
+const SHOWN: usize = 64;
+
+/// The beginning of `text`, or all of it where that is short.
+pub(crate) fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// Says what the parts of pontoon warn of.
 struct Warnings;
 
@@ -115,6 +126,13 @@ mod tests {
     fn a_line_is_one_line_and_says_who_speaks() {
         assert_eq!(line(None, "error: no"), "error: no\n");
         assert_eq!(line(Some(Rank(7)), "slow: a\nb\u{1b}[2J"), "rank 7: slow: a\\nb\\u{1b}[2J\n");
+    }
+
+    #[test]
+    fn what_is_long_is_cut_between_characters() {
+        let fits = "é".repeat(SHOWN);
+        assert_eq!(shortened(&fits), fits);
+        assert_eq!(shortened(&format!("{fits}é")), format!("{fits}…"));
     }
 
     #[test]

@@ -124,7 +124,7 @@ fn what_makes_no_job_is_refused_before_anything_starts() {
 }
 
 /// All ways to several ranks, for an option that one process has no use for.
-const SEVERAL_WAYS: &str = "without ranks: add --procs N, and --hosts a,b to spread them; or --join, where \
+const SEVERAL_WAYS: &str = "is for several ranks: add --procs N, and --hosts a,b to spread them; or --join, where \
                             `pontoon launch` or another launcher starts this command (see --help)";
 
 #[test]
@@ -153,6 +153,8 @@ fn options_that_ranks_do_not_go_with_are_refused() {
     ] {
         let ended = end_of(pontoon(&[&["train"], options].concat()));
         assert!(ended.refusal().contains(part), "{options:?}: {ended:?}");
+        let named = format!("error: {} is for several", options[0]);
+        assert!(part != SEVERAL_WAYS || ended.err.starts_with(&named), "{ended:?}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 use serde_json::Value;
@@ -45,6 +45,25 @@ fn bare(findings: &Value) -> Vec<String> {
         .collect();
     bare.sort();
     bare
+}
+
+#[test]
+fn what_has_no_end_is_refused_and_a_pipe_is_read() {
+    for endless in ["/dev/zero", "/dev/urandom"] {
+        let output = check(&[], &[endless.into()]);
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        let wanted =
+            format!("error: {endless}: holds more than 268435456 bytes, the most that is read\n");
+        assert_eq!((output.status.code(), said), (Some(2), wanted));
+    }
+    let scenario = fs::File::open(&scenarios(&folder("tests/scenarios"))[0]).expect("a file");
+    let mut cat = Command::new("cat").stdin(scenario).stdout(Stdio::piped()).spawn().expect("cat");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pontoon"));
+    command.args(["check", "/dev/stdin"]).stdin(cat.stdout.take().expect("piped"));
+    let output = command.output().expect("it starts");
+    cat.wait().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.starts_with("/dev/stdin: "), "{output:?}");
 }
 
 #[test]

@@ -187,6 +187,21 @@ fn a_folder_that_cannot_be_used_is_named_with_what_to_do() {
     }
 }
 
+/// By default the system ends who writes beyond it, without a word.
+#[test]
+fn a_file_that_may_not_be_as_long_is_an_error_of_the_write() {
+    let folder = Scratch::new("long", 0o700);
+    let file = folder.0.join("trace.json");
+    let given = ["train", "--epochs", "1", "--trace", file.to_str().expect("text")];
+    let ended = end_of(limited("-f 1", &pontoon(&given)));
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(ended.error().contains("File too large"), "{ended:?}");
+    assert!(ended.error().ends_with("raise `ulimit -f`"), "{ended:?}");
+    let ended = end_of(limited("-f 1", &train(&["--procs", "2"])));
+    assert!(ended.status.code().is_some_and(|code| code < 3), "{ended:?}");
+    assert!(ended.err.contains("File too large"), "{ended:?}");
+}
+
 #[test]
 fn output_that_cannot_be_written_is_said_to_be() {
     for (arguments, what) in [

@@ -359,9 +359,10 @@ fn a_stopped_rank_holds_up_no_job() {
     for (on_death, status) in [("end", 1), ("continue", 0)] {
         let ended = procs(&[&given[..], &["--on-peer-death", on_death, "--json"]].concat());
         assert_eq!(ended.status.code(), Some(status), "{ended:?}");
+        assert!(ended.err.contains("rank 2: injected: rank 2 is stopped half-way\n"), "{ended:?}");
         // As long again as the others took to call it dead.
         for line in [
-            "pontoon launch: all that is left is stopped: 2; that is borne for 1s",
+            "pontoon launch: rank 2 is stopped and alone left; unless it goes on, the job is ended in 1s",
             "pontoon launch: ending the rank that does not end: 2",
         ] {
             assert!(ended.err.lines().any(|it| it == line), "{line}: {ended:?}");

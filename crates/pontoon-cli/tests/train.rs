@@ -113,6 +113,18 @@ fn a_dead_producer_is_named_within_the_bound() {
 }
 
 #[test]
+fn a_run_and_a_wait_that_is_too_short_are_told_in_words() {
+    let output = train(&["--devices", "1", "--epochs", "1"]);
+    assert!(text(&output.stdout).contains(" samples, after 1 epoch (train loss "), "{output:?}");
+    let longer = "a longer --bound gives it more time";
+    let output = train(&["--devices", "2", "--epochs", "1", "--bound", "1us"]);
+    let error = text(&output.stderr);
+    assert!(error.trim_end().ends_with(longer) && error.contains("waited "), "{error}");
+    let dead = train(&["--devices", "2", "--epochs", "1", "--inject", "kill-producer"]);
+    assert!(!text(&dead.stderr).contains(longer), "{dead:?}");
+}
+
+#[test]
 fn a_slow_producer_is_named_and_survived() {
     for way in ["signals", "lock", "device"] {
         let healthy = result(&["--epochs", "2", "--sync", way]);

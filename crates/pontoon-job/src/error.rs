@@ -216,12 +216,22 @@ impl fmt::Display for JoinError {
                 write!(f, "rank {rank} cannot call rank 0 at {master}: {error}")
             }
             Self::NoMaster { rank, master, tries, waited, last } => {
-                write!(f, "rank {rank} called rank 0 at {master} {tries} times in {waited}: ")?;
+                match rank.0 {
+                    0 => write!(f, "rank 0 called its own address {master} ")?,
+                    _ => write!(f, "rank {rank} called rank 0 at {master} ")?,
+                }
+                match tries {
+                    1 => write!(f, "once in {waited}: ")?,
+                    _ => write!(f, "{tries} times in {waited}: ")?,
+                }
                 match last {
                     Some(error) => write!(f, "{error}")?,
                     None => f.write_str("no answer")?,
                 }
-                f.write_str("; is rank 0 started, and does a firewall let it be reached?")
+                match rank.0 {
+                    0 => f.write_str("; does a firewall keep this host from itself?"),
+                    _ => f.write_str("; is rank 0 started, and does a firewall let it be reached?"),
+                }
             }
             Self::NotPontoon { address } => write!(
                 f,

@@ -4,7 +4,7 @@ mod common;
 
 use common::{OTHER_TOKEN, Place, TOKEN, card, each, join, options, patient, until, watchdog};
 use pontoon_job::{Env, Job, JoinError, Options, StoreError};
-use pontoon_signal::{Bound, Rank};
+use pontoon_signal::{Bound, Nanos, Rank};
 use std::{net::TcpListener, thread, time::Duration};
 
 #[test]
@@ -105,6 +105,23 @@ fn no_rank_0_is_one_clear_line() {
         assert!(text.contains(part), "{text}");
     }
     assert!(!text.contains('\n'));
+}
+
+#[test]
+fn a_call_of_rank_0_to_itself_is_told_as_one() {
+    let called = |rank, tries| {
+        let master = Place::new().env(rank, 2).master;
+        let (rank, waited) = (Rank(rank), Nanos(1_000_000_000));
+        JoinError::NoMaster { rank, master, tries, waited, last: None }.to_string()
+    };
+    let itself = called(0, 1);
+    assert!(itself.starts_with("rank 0 called its own address 127."), "{itself}");
+    assert!(
+        itself.ends_with(" once in 1.0 s: no answer; does a firewall keep this host from itself?"),
+        "{itself}"
+    );
+    let other = called(1, 2);
+    assert!(other.contains(" 2 times in 1.0 s: no answer; is rank 0 started"), "{other}");
 }
 
 /// Which others there are, whoever it is, and whether it is there already: all know at once.

@@ -50,6 +50,9 @@ impl SystemError {
                 Remedy::Memory(limit(Resource::As), ", or raise `vm.max_map_count`")
             }
             (_, Errno::NOMEM) => Remedy::Memory(limit(Resource::As), ""),
+            (_, Errno::FBIG) if limit(Resource::Fsize).is_some() => {
+                Remedy::Plain("a file of this process may not be as long: raise `ulimit -f`")
+            }
             _ => return None,
         })
     }

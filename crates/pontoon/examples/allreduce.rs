@@ -90,7 +90,8 @@ fn main() -> Result<(), Failure> {
     }
     if world.rank().0 == 0 {
         say!("{estimate}");
-        say!("{ranks} ranks have {WORDS} sums each, digest {:016x}", digests[0]);
+        let have = if ranks == 1 { "rank has" } else { "ranks have" };
+        say!("{ranks} {have} {WORDS} sums each, digest {:016x}", digests[0]);
     }
     drop(comm);
     Ok(world.leave(bound)?)

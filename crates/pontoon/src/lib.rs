@@ -34,13 +34,21 @@ pub mod smc;
 pub mod verify;
 pub mod world;
 
+#[doc(inline)]
 pub use pontoon_comm as comm;
+#[doc(inline)]
 pub use pontoon_cpu as cpu;
+#[doc(inline)]
 pub use pontoon_hal as hal;
+#[doc(inline)]
 pub use pontoon_job as job;
+#[doc(inline)]
 pub use pontoon_queue as queue;
+#[doc(inline)]
 pub use pontoon_shm as shm;
+#[doc(inline)]
 pub use pontoon_signal as signal;
+#[doc(inline)]
 pub use pontoon_ucx as ucx;
 
 pub use failure::Failure;

@@ -11,7 +11,7 @@ use std::{error, fmt, io};
 
 use clap::ValueEnum;
 
-use crate::{bench::BenchError, figures::closed_pipe_is_no_fault, size};
+use crate::{bench::BenchError, counted::whole, figures::closed_pipe_is_no_fault, size};
 use choice::{Choice, Use};
 use costs::Costs;
 
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     #[arg(long, value_parser = size::bytes, default_value = "64")]
     touch: usize,
     /// How often a byte is touched before others may have changed it
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 1, value_parser = |text: &str| whole(text, 1))]
     times: u64,
     /// In which order
     #[arg(long, value_enum, default_value_t = Order::Random)]

@@ -7,7 +7,6 @@ mod node;
 mod scenario;
 
 use std::{
-    fs,
     io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -18,6 +17,8 @@ use pontoon_queue::check::{Finding, check};
 
 use answer::Answer;
 use scenario::Scenario;
+
+use crate::input::{Input, MAX_BYTES, read_to_limit};
 
 /// Tells what is unordered, or never ends, in scenario files (docs/formats/scenario.md).
 #[derive(Debug, Args)]
@@ -64,7 +65,10 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> io::Result<ExitCod
 }
 
 fn read(file: &Path) -> Result<(Scenario, Vec<Finding>), String> {
-    let text = fs::read(file).map_err(|error| format!("expected a file to read: {error}"))?;
+    let text = Input::open(file)
+        .and_then(|input| read_to_limit(input, MAX_BYTES))
+        .map_err(|error| format!("expected a file to read: {error}"))?
+        .ok_or_else(|| format!("holds more than {MAX_BYTES} bytes, the most that is read"))?;
     let scenario = Scenario::read(&text).map_err(|fault| one_line(&fault.to_string()))?;
     let findings = check(&scenario.program).map_err(|error| error.to_string())?;
     Ok((scenario, findings))

@@ -366,8 +366,12 @@ impl Job {
 
     fn note_still(&mut self) {
         let (alive, patience) = (self.alive(), self.spec.tolerance.still);
+        let one = self.living.iter().filter(|lives| **lives).count() == 1;
+        let (who, it, goes) =
+            if one { ("rank", "is", "it goes") } else { ("ranks", "are", "they go") };
         self.output.note(&format!(
-            "pontoon launch: all that is left is stopped: {alive}; that is borne for {patience:?}"
+            "pontoon launch: {who} {alive} {it} stopped and alone left; unless {goes} on, the job is \
+             ended in {patience:?}"
         ));
     }
 

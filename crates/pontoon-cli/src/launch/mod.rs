@@ -40,6 +40,8 @@ use output::{Form, Output};
 use signals::Signals;
 use verdict::Tolerance;
 
+use crate::voice::shortened;
+
 /// What reaches another host unless --rsh says otherwise.
 const SSH: &str = "ssh -o BatchMode=yes {host}";
 /// The host that needs no remote shell, whatever address it is given.
@@ -162,6 +164,11 @@ fn run_led_by(
         None => Form::Prefixed,
     };
     let output = Output::open(form, options.ranks).map_err(|error| match error.at {
+        Some(at) if options.output.as_ref() == Some(&at) && at.exists() && !at.is_dir() => {
+            let why =
+                format!("{} is no folder: name one, or a path where none is yet", at.display());
+            LaunchError::Option { option: "--output", why }
+        }
         Some(at) => {
             let why = format!("cannot write {}: {}", at.display(), error.error);
             LaunchError::Option { option: "--output", why }
@@ -294,7 +301,13 @@ fn spec(
         .map(|(name, value)| (name.into_vec(), value.into_vec()))
         .collect();
     for text in &options.variables {
-        variables.push(variable(text.as_bytes())?);
+        let (name, value) = variable(text.as_bytes())?;
+        if is_the_launchers(&name) {
+            let name = String::from_utf8_lossy(&name);
+            let why = format!("the launcher sets {name} itself: leave it out");
+            return Err(LaunchError::Option { option: "-x", why });
+        }
+        variables.push((name, value));
     }
     // Last, so that none of the above takes their place.
     let address = options.hosts.first().map_or("127.0.0.1", |host| &host.address);
@@ -334,6 +347,22 @@ fn spec(
 fn is_of_a_job(name: &OsStr) -> bool {
     let own = ["PONTOON_EPOCH", "PONTOON_PORT", "PONTOON_TOKEN_FILE"];
     own.iter().any(|own| name == *own) || name.as_bytes().starts_with(b"TORCHELASTIC_")
+}
+
+/// Whether the launcher gives each rank a value of its own, in whose place no other comes.
+fn is_the_launchers(name: &[u8]) -> bool {
+    const OWN: [&str; 9] = [
+        "RANK",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "PONTOON_JOB",
+        "PONTOON_PORT",
+        "PONTOON_TOKEN",
+    ];
+    OWN.iter().any(|own| name == own.as_bytes())
 }
 
 /// Refuses hosts of which some could not reach the first, where rank 0 is.
@@ -377,6 +406,7 @@ fn job_name(name: &str) -> Result<String, LaunchError> {
     if begins && name.len() <= 64 && name.chars().all(is_plain) {
         return Ok(name.to_owned());
     }
+    let name = shortened(name);
     let why = format!("{name:?} is no name: expected at most 64 letters, digits, dots and dashes");
     Err(LaunchError::Option { option: "--job", why })
 }
@@ -421,6 +451,11 @@ mod tests {
         for bad in ["", "a/b", "..", "-a", "a b", &"x".repeat(65)] {
             job_name(bad).expect_err(bad);
         }
+        let long = job_name(&"x".repeat(5000)).expect_err("too long").to_string();
+        assert!(
+            long.contains("xx…\" is no name: expected at most 64") && long.len() < 200,
+            "{long}"
+        );
         let pair = |name: &[u8], value: &[u8]| (name.to_vec(), value.to_vec());
         assert_eq!(variable(b"A=b=c\xff").expect("a pair"), pair(b"A", b"b=c\xff"));
         assert_eq!(variable(b"A=").expect("a pair"), pair(b"A", b""));

@@ -144,6 +144,34 @@ impl TrainError {
         }
     }
 
+    /// The error as a user is told of it: with what to do about a wait that was only too short.
+    pub(crate) fn told(&self) -> String {
+        match self.is_slow() {
+            true => format!("{self}; where that is only slow, a longer --bound gives it more time"),
+            false => self.to_string(),
+        }
+    }
+
+    /// Whether a wait used up its time, and nobody is known to be dead or stuck.
+    fn is_slow(&self) -> bool {
+        let of_fault = |fault: &Fault| match &fault.cause {
+            Cause::Wait(error) => error.is_timeout(),
+            _ => false,
+        };
+        let of_fence = |fence: &FenceError| match &fence.fault {
+            Some(fault) => of_fault(fault),
+            None => fence.error.is_timeout(),
+        };
+        match self {
+            Self::Fault(fault) => of_fault(fault),
+            Self::Fence(error) | Self::Wait(WaitFailure::Fence(error)) => of_fence(error),
+            Self::Synchronize { error, .. } => error.is_timeout(),
+            Self::Turn(_) => true,
+            Self::Named { error, .. } => error.is_slow(),
+            _ => false,
+        }
+    }
+
     /// The status of the command.
     pub(crate) fn status(&self) -> u8 {
         match self {

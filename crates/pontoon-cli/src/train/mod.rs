@@ -36,7 +36,7 @@ use pontoon::{
 };
 
 pub(crate) use error::TrainError;
-pub(crate) use ranks::{WAYS_TO_RANKS, WITHOUT_RANKS};
+pub(crate) use ranks::{WITHOUT_RANKS, ways_to_ranks};
 pub(crate) use trace::TraceError;
 pub(crate) use trial::Trial;
 
@@ -49,7 +49,7 @@ use report::Report;
 use trace::{Room, Trace};
 use way::{Inject, Run, Way};
 
-use crate::{duration::LONGEST, voice};
+use crate::{counted::whole, duration::LONGEST, voice};
 
 /// The digits that come with pontoon, so that the command works anywhere.
 const DIGITS: &[u8] = include_bytes!("../../../../examples/data/digits.csv.gz");
@@ -70,7 +70,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = Settings::DEFAULT.batch as u32, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     batch: u32,
     /// Decides the split, the first weights, the order of the samples and their shifts.
-    #[arg(long, value_name = "N", default_value_t = Settings::DEFAULT.seed)]
+    #[arg(long, value_name = "N", default_value_t = Settings::DEFAULT.seed, value_parser = |text: &str| whole(text, 0))]
     seed: u64,
     /// CSV or CSV.gz, the label (0..=9) in the last column; the digits that come with pontoon
     /// unless given.
@@ -170,7 +170,7 @@ fn run_here(options: &Options, edges: Edges) -> Result<(), TrainError> {
 
     let progress = Progress::new(plan.steps());
     if let Some(inject) = options.inject {
-        progress.warn(&format!("injected: {}", inject.what(options.devices - 1)));
+        progress.warn(&inject.told(options.devices - 1));
     }
     let (bound, inject) =
         (options.bound.unwrap_or_else(|| tuned(Between::Threads)), options.inject);

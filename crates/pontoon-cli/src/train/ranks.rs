@@ -46,9 +46,23 @@ use crate::{
 const SEVERAL: &str = "several";
 /// What the parser says is missing where such an option is given to one process.
 pub(crate) const WITHOUT_RANKS: &str = "<--procs <N>|--join>";
-/// What it means.
-pub(crate) const WAYS_TO_RANKS: &str = "an option for several ranks without ranks: add --procs N, and --hosts a,b to spread them; or --join, \
-     where `pontoon launch` or another launcher starts this command";
+
+/// What it means, with the first such option of `arguments` by name.
+pub(crate) fn ways_to_ranks(arguments: impl Iterator<Item = OsString>) -> String {
+    let known = <RankOptions as clap::Args>::augment_args(clap::Command::new("train"));
+    let names: Vec<_> = known.get_arguments().filter_map(clap::Arg::get_long).collect();
+    let mut given = arguments.filter_map(|argument| {
+        let argument = argument.to_string_lossy();
+        let name = argument.strip_prefix("--")?.split('=').next()?;
+        names.iter().find(|known| **known == name).map(|name| format!("--{name}"))
+    });
+    format!(
+        "{} is for several ranks: add --procs N, and --hosts a,b to spread them; or --join, where \
+         `pontoon launch` or another launcher starts this command",
+        given.next().as_deref().unwrap_or("an option")
+    )
+}
+
 /// So many devices can share a CPU: each has several threads.
 const DEVICES_A_CPU: u32 = 64;
 
@@ -290,6 +304,9 @@ fn join(options: &Options, edges: Edges) -> Result<(), TrainError> {
         moments,
         keep,
     };
+    if let Some(inject) = inject.filter(|_| env.rank.0 + 1 == env.world) {
+        voice::say(&inject.told_of(env.rank, options.devices - 1));
+    }
     let started = Instant::now();
     let ran = way::run(&run, &ranks);
     let wall = started.elapsed();

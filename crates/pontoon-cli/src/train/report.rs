@@ -194,8 +194,11 @@ impl Summary<'_> {
         }
         writeln!(
             out,
-            "  test accuracy   {:.4} of {} samples, after {} epochs (train loss {:.4})",
-            self.test_accuracy, self.test_samples, self.epochs, self.train_loss
+            "  test accuracy   {:.4} of {} samples, after {} (train loss {:.4})",
+            self.test_accuracy,
+            self.test_samples,
+            counted(self.epochs as u64, "epoch"),
+            self.train_loss
         )?;
         write!(out, "  weights digest  {}", self.weights_digest)?;
         match self.reference_digest {

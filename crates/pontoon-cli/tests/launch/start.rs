@@ -94,6 +94,16 @@ fn what_makes_no_sense_is_one_line_and_status_2() {
         (&["-n", "2", "--hosts", "a=::1,b", "--", "true"], "cannot reach it by ::1"),
         (&["-n", "1", "--tolerate", "1", "--", "true"], "--keep-going"),
         (&["-n", "1", "-x", "SURELY_NOT_SET", "--", "true"], "is not set here"),
+        (
+            &["-n", "2", "-x", "RANK=7", "--", "true"],
+            "-x: the launcher sets RANK itself: leave it out",
+        ),
+        (&["-n", "2", "-x", "MASTER_PORT=7", "--", "true"], "the launcher sets MASTER_PORT itself"),
+        (&["-n", "1", "--output", "/dev/full", "--", "true"], "--output: /dev/full is no folder"),
+        (
+            &["-n", "1", "--output", "/dev/full/a", "--", "true"],
+            "--output: cannot write /dev/full/a",
+        ),
         (&["-n", "1", "--job", "a/b", "--", "true"], "is no name"),
         (&["-n", "1", "--output", shown(&below), "--", "true"], "--output: cannot write"),
         (&["-n", "1", "--", "/no/command"], "cannot start /no/command: No such file"),

@@ -18,10 +18,10 @@ use super::{
 };
 use read::{parse, read, unpack};
 
+use crate::input::MAX_BYTES;
+
 /// The fewest samples that [`Dataset::load`] accepts, so that both parts of a split hold some.
 pub(crate) const MIN_SAMPLES: usize = 8;
-/// The most text that is read, in bytes after decompression.
-const MAX_BYTES: u64 = 256 << 20;
 
 /// Samples of one shape, as they are in their file; a sample's number is its place.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,14 +1,16 @@
 //! From the bytes of a file to rows of numbers.
 
 use std::{
-    fs::File,
     io::Read,
     path::Path,
     str::{self, FromStr},
 };
 
 use super::{Cell, DataFault, Dataset, MIN_SAMPLES};
-use crate::train::model::{CLASSES, Shape};
+use crate::{
+    input::{Input, read_to_limit},
+    train::model::{CLASSES, Shape},
+};
 
 /// How every gzip file begins (RFC 1952, section 2.3.1).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -79,26 +81,22 @@ impl Width {
 }
 
 pub(super) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, DataFault> {
-    unpack(File::open(path).map_err(DataFault::Open)?, limit)
+    unpack(Input::open(path).map_err(DataFault::Open)?, limit)
 }
 
 /// What `file` holds, unpacked if its first bytes say gzip.
 pub(super) fn unpack(mut file: impl Read, limit: u64) -> Result<Vec<u8>, DataFault> {
     let mut magic = Vec::new();
     file.by_ref().take(2).read_to_end(&mut magic).map_err(DataFault::Read)?;
-    let mut text = Vec::new();
     let is_gzip = magic == GZIP_MAGIC;
     let whole = magic.as_slice().chain(file);
-    if is_gzip {
-        let mut members = flate2::read::MultiGzDecoder::new(whole).take(limit + 1);
-        members.read_to_end(&mut text).map_err(DataFault::Gzip)?;
+    let text = if is_gzip {
+        let members = flate2::read::MultiGzDecoder::new(whole);
+        read_to_limit(members, limit).map_err(DataFault::Gzip)?
     } else {
-        whole.take(limit + 1).read_to_end(&mut text).map_err(DataFault::Read)?;
-    }
-    if text.len() as u64 > limit {
-        return Err(DataFault::TooLarge { limit });
-    }
-    Ok(text)
+        read_to_limit(whole, limit).map_err(DataFault::Read)?
+    };
+    text.ok_or(DataFault::TooLarge { limit })
 }
 
 fn read_row(

@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use pontoon::Rank;
+
 /// A fault put in on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inject {
@@ -16,8 +18,24 @@ pub(crate) enum Inject {
 }
 
 impl Inject {
+    /// What is said of it before the run.
+    pub(in crate::train) fn told(self, last: u32) -> String {
+        format!("injected: {}", self.what(last))
+    }
+
+    /// The same where `rank` is the last one, and has devices up to `last`.
+    pub(in crate::train) fn told_of(self, rank: Rank, last: u32) -> String {
+        match self {
+            Self::KillProducer => format!("injected: rank {rank} is killed half-way"),
+            Self::StopProducer => format!("injected: rank {rank} is stopped half-way"),
+            Self::SlowProducer | Self::DropFence(_) => {
+                format!("injected: of rank {rank}, {}", self.what(last))
+            }
+        }
+    }
+
     /// What it does where device `last` is the last one.
-    pub(in crate::train) fn what(self, last: u32) -> String {
+    fn what(self, last: u32) -> String {
         match self {
             Self::DropFence(None) => {
                 format!("device {last} normalises without waiting for its copy")
@@ -64,7 +82,18 @@ impl std::error::Error for NoSuchFault {}
 
 #[cfg(test)]
 mod tests {
-    use super::{Inject, NoSuchFault};
+    use super::*;
+
+    #[test]
+    fn it_is_said_what_is_injected_and_at_which_rank() {
+        assert_eq!(Inject::KillProducer.told(3), "injected: device 3 dies half-way");
+        let of = |fault: Inject| fault.told_of(Rank(2), 1);
+        assert_eq!(of(Inject::KillProducer), "injected: rank 2 is killed half-way");
+        assert_eq!(
+            of(Inject::SlowProducer),
+            "injected: of rank 2, device 1 is slow over three of its gradients"
+        );
+    }
 
     #[test]
     fn faults_have_names_and_fences_numbers() {

@@ -94,11 +94,11 @@ impl Figures {
         let largest = causes.into_iter().max_by_key(|&cause| self.waits(cause).total())?;
         let times = self.waits(largest);
         let mut text = format!(
-            "synchronisation takes {:.1} % of the devices' time, most of it {} waits ({} of {} on \
+            "synchronisation takes {:.1} % of the devices' time, most of it {} waits ({}, {} on \
              average, p99 {})",
             share * 100.0,
             largest.name(),
-            times.count(),
+            waits(times.count()),
             times.mean(),
             times.quantile(0.99)
         );
@@ -179,6 +179,11 @@ impl<D: Device> Session<'_, D> {
     }
 }
 
+/// `1 wait`, `2 waits`.
+fn waits(count: u64) -> String {
+    format!("{count} wait{}", if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,7 +209,7 @@ mod tests {
         });
         assert_eq!(
             high.warning().unwrap(),
-            "synchronisation takes 25.0 % of the devices' time, most of it barrier waits (1 of \
+            "synchronisation takes 25.0 % of the devices' time, most of it barrier waits (1 wait, \
              700 ns on average, p99 700 ns); device 0 queue update waited longest, 1.5 us in all \
              for device 3 queue train"
         );
