@@ -1,7 +1,7 @@
 //! Training over ranks: starting them, and one rank's part.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, OnceCell},
     env,
     ffi::OsString,
     sync::Mutex,
@@ -237,6 +237,7 @@ fn join(options: &Options, edges: Edges) -> Result<(), TrainError> {
     })?;
     let comm = Comm::open(world.rank(), sending(options.bound))?;
     comm.record_in(world.segment());
+    let offered = OnceCell::new();
     let mut ranks = Ranks {
         world: &world,
         comm: &comm,
@@ -246,6 +247,7 @@ fn join(options: &Options, edges: Edges) -> Result<(), TrainError> {
         on_death: options.ranks.on_peer_death,
         join: options.ranks.join_bound,
         news: options.ranks.lost_after.saturating_add(way::NEWS),
+        offered: &offered,
         began: &Cell::new(false),
     };
     match given::compare(&world, options, &given, join) {
@@ -271,6 +273,7 @@ fn join(options: &Options, edges: Edges) -> Result<(), TrainError> {
             ranks.buffer(device, share, len)
         })?;
     let progress = if is_root { Progress::new(plan.steps()) } else { Progress::hidden() };
+    let progress = progress.beside(world.size());
     // A wait that ends before a death is known says of nobody that it is dead, and ends the job.
     let lost_after = options.ranks.lost_after;
     let usual = || tuned(Between::Processes).max(lost_after.saturating_mul(2));
