@@ -6,6 +6,7 @@
 //!
 //! - A1: when the launcher's stream ends, or it is silent for too long, the job ends here.
 //! - A2: nothing is said after `Bye`, and `Bye` only when no process of a rank's group is left.
+//! - A3: before `Bye` the folders are gone that dead ranks left here.
 
 use std::{
     env,
@@ -18,6 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use pontoon::shm::{runtime_base, sweep};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use super::{
@@ -363,6 +365,7 @@ impl Agent {
             }
         }
         if self.plan.is_some() && !self.said_bye && self.ranks.iter().all(Rank::is_gone) {
+            sweep_what_ranks_left();
             self.say(&Said::Bye);
             self.said_bye = true;
         }
@@ -383,6 +386,14 @@ impl Agent {
         self.ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
         self.killed = true;
         self.kill_at = None;
+    }
+}
+
+/// Keeps A3: a rank that a signal ended took nothing away. Where it had another `XDG_RUNTIME_DIR` than the
+/// agent, the next job of that folder does this.
+fn sweep_what_ranks_left() {
+    if let Err(error) = sweep(&runtime_base()) {
+        tracing::debug!(target: "pontoon::launch", "{error}");
     }
 }
 

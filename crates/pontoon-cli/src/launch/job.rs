@@ -21,11 +21,10 @@ use super::{
     link::{Link, SHELL_ENDS, files},
     output::Output,
     poll::{For, ready},
-    signals::{Signals, name},
+    signals::{Signals, asks_for_the_end, handed_on, name},
     verdict::{Failed, Failure, Next, Tolerance, Verdict},
     wire::{Frame, Order, Plan, Said, read},
 };
-use crate::counted::counted;
 
 /// How long after the grace a host may take to end its ranks.
 const STUCK: Duration = Duration::from_secs(10);
@@ -429,14 +428,9 @@ impl Job {
         if matches!(signal, Signal::TERM | Signal::HUP) {
             self.kill_at.get_or_insert((Instant::now() + self.spec.grace, signal));
         }
-        if signal == Signal::INT {
-            self.interrupted = true;
-            let running = self.verdict.running();
-            let (ranks, them) =
-                (counted(running, "rank"), if running == 1 { "it" } else { "them" });
-            let line =
-                format!("pontoon launch: {} went to {ranks}; once more kills {them}", name(raw));
-            self.output.note(&line);
+        self.interrupted |= signal == Signal::INT;
+        if asks_for_the_end(signal) && self.verdict.asked(raw) {
+            self.output.note(&handed_on(signal, self.verdict.running(), self.spec.grace));
         }
     }
 

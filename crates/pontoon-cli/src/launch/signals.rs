@@ -6,6 +6,7 @@ use std::{
         fd::{AsFd, BorrowedFd},
         unix::net::UnixStream,
     },
+    time::Duration,
 };
 
 use rustix::process::Signal;
@@ -13,6 +14,8 @@ use signal_hook::{
     iterator::{backend::SignalDelivery, exfiltrator::SignalOnly},
     low_level::signal_name,
 };
+
+use crate::counted::counted;
 
 /// What the launcher hands on to the ranks.
 const FORWARDED: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2];
@@ -58,6 +61,24 @@ impl Signals {
     pub(super) fn pending(&mut self) -> Vec<Signal> {
         self.delivery.pending().filter_map(Signal::from_named_raw).collect()
     }
+}
+
+/// Whether `signal` asks for the end of the job.
+pub(super) fn asks_for_the_end(signal: Signal) -> bool {
+    matches!(signal, Signal::INT | Signal::TERM | Signal::HUP)
+}
+
+/// That `signal`, which asks for the end, went to so many ranks, and what comes of it.
+pub(super) fn handed_on(signal: Signal, ranks: u32, grace: Duration) -> String {
+    let is_one = ranks == 1;
+    let then = match (signal, is_one) {
+        (Signal::INT, true) => "once more kills it".to_owned(),
+        (Signal::INT, false) => "once more kills them".to_owned(),
+        (_, true) => format!("it has {grace:?} to end"),
+        (_, false) => format!("they have {grace:?} to end"),
+    };
+    let (name, ranks) = (name(signal.as_raw()), counted(ranks, "rank"));
+    format!("pontoon launch: {name} went to {ranks}; {then}")
 }
 
 /// Whether the launcher hands `signal` on, so that whoever it ends was asked to.

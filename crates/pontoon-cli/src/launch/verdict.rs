@@ -93,6 +93,8 @@ pub(super) struct Verdict {
     is_for_still: bool,
     /// Whether those that are to end anyhow are all stopped.
     hurries: bool,
+    /// The signals by which the user asked for the end of all ranks.
+    asked: BTreeSet<i32>,
     /// The signal by which the user ended what did not end by itself.
     stopped: Option<i32>,
 }
@@ -111,6 +113,7 @@ impl Verdict {
             still: BTreeSet::new(),
             is_for_still: false,
             hurries: false,
+            asked: BTreeSet::new(),
             stopped: None,
         }
     }
@@ -160,6 +163,12 @@ impl Verdict {
             Failed::Ended(How::Signal(signal)) => format!("was ended by {}", name(signal)),
             Failed::Lost => "was lost with its host".to_owned(),
         };
+        if matches!(failure.what, Failed::Ended(How::Signal(signal)) if self.asked.contains(&signal))
+        {
+            // It did as all were told.
+            self.first.get_or_insert(failure);
+            return (next, None);
+        }
         let after = failure.after.as_secs_f64();
         let says = format!("pontoon launch: rank {}{who} {how} after {after:.1} s", failure.rank);
         if was_expecting {
@@ -250,6 +259,12 @@ impl Verdict {
         self.ending = true;
     }
 
+    /// All ranks were handed `signal`, which asks for their end: to end by it is nobody's fault. Whether it is
+    /// the first time.
+    pub(super) fn asked(&mut self, signal: i32) -> bool {
+        self.asked.insert(signal)
+    }
+
     /// What ends from here on is ended because the user insists.
     pub(super) fn stop(&mut self, signal: i32) {
         self.ending = true;
@@ -317,6 +332,19 @@ mod tests {
             verdict.ended("", failure(0, How::Status(0)));
             assert_eq!(verdict.status(), status, "{tolerated}");
         }
+    }
+
+    #[test]
+    fn who_ends_by_what_all_were_handed_is_not_blamed() {
+        let tolerance = Tolerance { last_words: Duration::from_secs(10), ..STRICT };
+        let mut verdict = Verdict::new(3, tolerance);
+        assert!(verdict.asked(15));
+        assert!(!verdict.asked(15), "it is told of once");
+        assert_eq!(verdict.ended("", failure(2, How::Signal(15))), (Next::Expect, None));
+        assert_eq!(verdict.ended("", failure(1, How::Signal(15))), (Next::Ignore, None));
+        assert_eq!(verdict.status(), 143);
+        let (_, line) = Verdict::new(3, tolerance).ended("", failure(2, How::Signal(15)));
+        assert!(line.is_some_and(|line| line.contains("was ended by SIGTERM")));
     }
 
     #[test]

@@ -272,6 +272,9 @@ impl fmt::Display for TrainError {
             Self::Heap(error) => error.fmt(f),
             Self::Link(error) => error.fmt(f),
             Self::Comm(error) => error.fmt(f),
+            Self::Send(error @ SendError::Stalled { .. }) => {
+                write!(f, "{error}; this machine may have too much to do: a longer --bound bears more of that")
+            }
             Self::NoWay(error) | Self::Send(error) => error.fmt(f),
             Self::Map(error) => {
                 write!(f, "no window on the memory of rank 0: {error}; --params message needs none")
@@ -289,7 +292,10 @@ impl fmt::Display for TrainError {
                 counted(*steps as u64, "step")
             ),
             Self::Named { wait, error } => f.write_str(&wait.in_words(&error.to_string())),
-            Self::Death { death, error } => f.write_str(&once(&format!("{death}; {error}"))),
+            Self::Death { death, error } => {
+                let error = followed(&error.to_string(), &format!("rank {}", death.rank));
+                f.write_str(&once(&format!("{death}; {error}")))
+            }
             Self::Stuck { stuck, error } => {
                 write!(f, "what runs here does not end after a failure: {stuck}; it was: {error}")
             }
@@ -301,6 +307,7 @@ impl fmt::Display for TrainError {
                 if let Some(how) = death.how {
                     write!(f, ": {how}")?;
                 }
+                let error = followed(&error.to_string(), "");
                 write!(f, "; it was stopped or cut off for too long; {error}")
             }
             Self::Unlike(unlike) => unlike.fmt(f),
@@ -338,6 +345,24 @@ fn once(text: &str) -> String {
 /// Whether `said` tells all of `clause`: the same, or with a reason.
 fn says(said: &str, clause: &str) -> bool {
     said.strip_prefix(clause).is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
+}
+
+/// `told`, which followed from the death of `cause` (`rank 1`). All ranks end for that, and the devices of this
+/// one: what it says to be dead besides was alive.
+fn followed(told: &str, cause: &str) -> String {
+    let is_another = |who: &str| {
+        let is_named = who.starts_with("rank ") || who.starts_with("device ");
+        is_named && who != cause
+    };
+    let clauses = told.split("; ").map(|clause| {
+        let (what, last) = clause.rsplit_once(": ").unwrap_or(("", clause));
+        match last.strip_suffix(" is dead").filter(|who| is_another(who)) {
+            Some(_) if what.is_empty() => "given up for that".to_owned(),
+            Some(_) => format!("{what}: given up for that"),
+            None => clause.to_owned(),
+        }
+    });
+    clauses.collect::<Vec<_>>().join("; ")
 }
 
 from! {
@@ -386,6 +411,44 @@ mod tests {
             Box::new(TrainError::Death { death: inner, error: Box::new(TrainError::Elsewhere) });
         let said = TrainError::Death { death: outer, error }.to_string();
         assert_eq!(said, format!("{dead}; another device's thread failed"));
+    }
+
+    #[test]
+    fn nobody_is_told_of_as_dead_but_the_cause() {
+        let death = Death {
+            rank: Rank(1),
+            how: Some(pontoon::job::How::HeartbeatLost),
+            noticed: pontoon::signal::Nanos(0),
+        };
+        let lost = |peer| {
+            let error = LinkError::PeerDead { peer };
+            Box::new(TrainError::Send(SendError::Link(error)))
+        };
+        let said = |peer| TrainError::Death { death, error: lost(Rank(peer)) }.to_string();
+        let how = "rank 1 is dead: nothing was heard of it any more";
+        assert_eq!(said(0), format!("{how}; given up for that"));
+        assert_eq!(said(1), how);
+        let said = TrainError::Excluded { death, error: lost(Rank(0)) }.to_string();
+        assert!(said.ends_with("for too long; given up for that"), "{said}");
+        for (told, wanted) in [
+            ("wait failed: rank 0 is dead; waited", "wait failed: given up for that; waited"),
+            ("queue q: device 1 of rank 3 is dead; w", "queue q: given up for that; w"),
+            ("wait failed: rank 1 is dead; waited", "wait failed: rank 1 is dead; waited"),
+            ("wait failed: rank 11 is dead", "wait failed: given up for that"),
+            ("what is dead; rank 0 is dead: why", "what is dead; rank 0 is dead: why"),
+        ] {
+            assert_eq!(followed(told, "rank 1"), wanted);
+        }
+    }
+
+    #[test]
+    fn a_stand_still_says_what_to_do() {
+        let (done, wanted) = (pontoon::Seq::new(171), pontoon::Seq::new(172));
+        let silent = Duration::from_millis(1300);
+        let error = SendError::Stalled { peer: Rank(0), silent, done, wanted };
+        let said = TrainError::Send(error).to_string();
+        assert!(said.starts_with("the proxy has stood still for 1.3"), "{said}");
+        assert!(said.ends_with("a longer --bound bears more of that"), "{said}");
     }
 
     /// What the user chose cannot be had, or something of the run's own was not there.

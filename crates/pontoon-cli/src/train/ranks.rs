@@ -1,7 +1,7 @@
 //! Training over ranks: starting them, and one rank's part.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, OnceCell},
     env,
     ffi::OsString,
     sync::Mutex,
@@ -249,8 +249,13 @@ fn join(options: &Options, edges: Edges) -> Result<(), TrainError> {
         }
         error => error.into(),
     })?;
-    let comm = Comm::open(world.rank(), sending(options.bound))?;
+    // A wait that ends before a death is known says of nobody that it is dead, and ends the job.
+    let lost_after = options.ranks.lost_after;
+    let usual = || tuned(Between::Processes).max(lost_after.saturating_mul(2));
+    let bound = options.bound.unwrap_or_else(usual);
+    let comm = Comm::open(world.rank(), sending(options.bound, bound))?;
     comm.record_in(world.segment());
+    let offered = OnceCell::new();
     let mut ranks = Ranks {
         world: &world,
         comm: &comm,
@@ -260,6 +265,7 @@ fn join(options: &Options, edges: Edges) -> Result<(), TrainError> {
         on_death: options.ranks.on_peer_death,
         join: options.ranks.join_bound,
         news: options.ranks.lost_after.saturating_add(way::NEWS),
+        offered: &offered,
         began: &Cell::new(false),
     };
     match given::compare(&world, options, &given, join) {
@@ -285,11 +291,8 @@ fn join(options: &Options, edges: Edges) -> Result<(), TrainError> {
             ranks.buffer(device, share, len)
         })?;
     let progress = if is_root { Progress::new(plan.steps()) } else { Progress::hidden() };
-    // A wait that ends before a death is known says of nobody that it is dead, and ends the job.
-    let lost_after = options.ranks.lost_after;
-    let usual = || tuned(Between::Processes).max(lost_after.saturating_mul(2));
-    let (bound, inject) = (options.bound.unwrap_or_else(usual), options.inject);
-    let keep = Mutex::default();
+    let progress = progress.beside(world.size());
+    let (inject, keep) = (options.inject, Mutex::default());
     let (added, observe, moments) = (Vec::new(), false, 0);
     let (job_of, plan_of, keep, progress) = (&job, &plan, &keep, &progress);
     let run = Run {
@@ -377,8 +380,8 @@ fn join(options: &Options, edges: Edges) -> Result<(), TrainError> {
     }
 }
 
-/// How kernels send where no wait is to be longer than `bound`.
-fn sending(bound: Option<Duration>) -> comm::Settings {
+/// How kernels send where the run's waits are within `waits`, which is the `bound` if one was given.
+fn sending(bound: Option<Duration>, waits: Duration) -> comm::Settings {
     // A step's gradients are a large message, and so are its parameters.
     let mut settings = comm::Settings::tuned(comm::Messages::Large);
     // One message to a peer is under way at a time. In one ring its signal comes after its parts by itself;
@@ -388,6 +391,8 @@ fn sending(bound: Option<Duration>) -> comm::Settings {
         // A bound may be shorter than a proxy's turn, or longer than anybody is patient.
         settings.patience = bound.clamp(PATIENCE_MIN, PATIENCE_MAX);
     }
+    // A proxy that has no core for as long as a wait may take is no failure yet.
+    settings.stall = settings.stall.max(waits.min(PATIENCE_MAX));
     settings
 }
 
@@ -455,11 +460,17 @@ mod tests {
     fn every_bound_is_a_patience_and_there_is_one_ring() {
         for bound in ["1ns", "500us", "2s", "1440min"] {
             let bound = crate::duration::bound(bound).expect("a bound");
-            let settings = sending(Some(bound));
+            let settings = sending(Some(bound), bound);
             Comm::open(Rank(0), settings).expect("settings within their ranges");
             assert_eq!(settings.rings, 1);
         }
-        assert_eq!(sending(Some(Duration::from_secs(3))).patience, Duration::from_secs(3));
+        let three = Duration::from_secs(3);
+        assert_eq!(sending(Some(three), three).patience, three);
+        // A proxy may stand still for as long as a wait may take, and not for less where that is short.
+        assert_eq!(sending(Some(three), three).stall, three);
+        assert_eq!(sending(None, three).stall, three);
+        let short = Duration::from_millis(1);
+        assert_eq!(sending(Some(short), short).stall, sending(None, Duration::ZERO).stall);
     }
 
     #[test]

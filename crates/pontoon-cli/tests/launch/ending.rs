@@ -50,6 +50,22 @@ fn what_a_rank_leaves_behind_goes_with_it() {
     assert_eq!(all.iter().filter(|&&pid| lives(pid)).count(), 0);
 }
 
+/// As a rank that was killed leaves them, who takes nothing away itself.
+#[test]
+fn the_folders_of_dead_ranks_go_with_the_job() {
+    let base = Folder::new("swept");
+    let left = base.at("pontoon/job-x-0-1");
+    let run = "umask 077; mkdir -p $FOLDER; printf 'pontoon owner 1\\npid 4194303\\nstarted 9\\n' \
+               > $FOLDER/rank-0.owner; ls $FOLDER; kill -9 $$";
+    let mut command = super::command(&["-n", "1", "--", "sh", "-c", run]);
+    command.env("XDG_RUNTIME_DIR", base.at("")).env("FOLDER", &left);
+    let job = Running::of(command);
+    assert_eq!(job.next(1), ["[0] rank-0.owner"]);
+    assert_eq!(job.code(), Some(137));
+    assert!(!left.exists(), "it is left");
+    assert!(base.at("pontoon").exists());
+}
+
 #[test]
 fn a_signal_is_a_status_too() {
     for (signal, status) in [("KILL", 137), ("SEGV", 139), ("TERM", 143)] {

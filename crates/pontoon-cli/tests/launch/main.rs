@@ -134,6 +134,14 @@ impl Running {
         let child = self.child.take().expect("once");
         finish(child).status.code()
     }
+
+    /// Waits for its end: its status, and the lines of standard error that are left.
+    fn end(mut self) -> (Option<i32>, Vec<String>) {
+        let child = self.child.take().expect("once");
+        let code = finish(child).status.code();
+        let next = || self.err.recv_timeout(WATCHDOG).ok();
+        (code, std::iter::from_fn(next).collect())
+    }
 }
 
 impl Drop for Running {

@@ -65,6 +65,26 @@ fn who_asks_for_the_end_gets_it_after_the_grace() {
     }
 }
 
+/// Nobody is blamed for it.
+#[test]
+fn what_all_were_handed_is_told_of_and_no_rank_of_its_end() {
+    let cases = [
+        (Signal::TERM, "SIGTERM", "they have 7s to end", 143),
+        (Signal::HUP, "SIGHUP", "they have 7s to end", 129),
+        (Signal::INT, "SIGINT", "once more kills them", 130),
+    ];
+    for (signal, name, then, status) in cases {
+        let run = "echo ready; exec sleep 1000";
+        let options = ["-n", "3", "--last-words", "9s", "--grace", "7s", "--", "sh", "-c", run];
+        let job = Running::start(&options);
+        assert_eq!(job.next(3), ["[0] ready", "[1] ready", "[2] ready"]);
+        job.signal(signal);
+        assert_eq!(job.complaint(""), format!("pontoon launch: {name} went to 3 ranks; {then}"));
+        let (code, rest) = job.end();
+        assert_eq!((code, rest), (Some(status), Vec::new()), "{name}");
+    }
+}
+
 /// It takes no signal but one.
 #[test]
 fn a_stopped_rank_ends_after_the_grace_as_well() {

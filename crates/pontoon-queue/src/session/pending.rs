@@ -46,6 +46,19 @@ pub enum Next {
     Nothing,
 }
 
+impl Chain {
+    /// Adds what the last link waits for; whether that is to be waited for. A queue that got there since the wait
+    /// for it was looked at is no cause: it ends the chain, and is in it only where it was asked about itself.
+    fn add(&mut self, link: Link) -> bool {
+        let is_there = link.completed >= link.wanted;
+        if !is_there || self.links.is_empty() {
+            let completed = link.completed.min(link.wanted);
+            self.links.push(Link { completed, ..link });
+        }
+        !is_there
+    }
+}
+
 impl fmt::Display for Chain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, link) in self.links.iter().enumerate() {
@@ -202,7 +215,7 @@ impl<D: Device> Session<'_, D> {
 
     /// From the first `count` events of an axis to what they wait for in the end.
     pub(super) fn chain(&self, axis: Axis, count: u64) -> Chain {
-        let mut links = Vec::new();
+        let mut chain = Chain { links: Vec::new() };
         let mut at = Some((axis, count));
         let mut seen = Vec::new();
         while let Some((axis, wanted)) = at.take() {
@@ -213,9 +226,11 @@ impl<D: Device> Session<'_, D> {
             let (next, on) = lane.next(completed, wanted);
             at = on;
             let (device, queue) = (lane.device.rank(), Arc::clone(&lane.label));
-            links.push(Link { device, queue, completed, wanted, next });
+            if !chain.add(Link { device, queue, completed, wanted, next }) {
+                break;
+            }
         }
-        Chain { links }
+        chain
     }
 
     /// The end of the chain, and how far that is.
@@ -250,5 +265,30 @@ impl<D: Device> Lane<'_, D> {
             (None, Some(Note::Outside)) => (Next::Outside, None),
             (None, None) => (Next::Nothing, None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_that_is_there_is_no_cause() {
+        let link = |device, completed, next| Link {
+            device: Rank(device),
+            queue: "q".into(),
+            completed,
+            wanted: 723,
+            next,
+        };
+        let mut chain = Chain { links: Vec::new() };
+        assert!(chain.add(link(0, 721, Next::Wait)));
+        assert!(!chain.add(link(1, 725, Next::Nothing)));
+        assert_eq!(chain.to_string(), "device 0 queue q at 721 of 723, waiting");
+        assert!(chain.add(link(1, 722, Next::Work("train"))));
+        assert!(chain.to_string().ends_with(" <- device 1 queue q at 722 of 723, in train"));
+        let mut own = Chain { links: Vec::new() };
+        assert!(!own.add(link(0, 725, Next::Nothing)));
+        assert_eq!(own.to_string(), "device 0 queue q at 723 of 723, idle");
     }
 }

@@ -148,7 +148,7 @@ impl Run<'_> {
                 return Err(error);
             }
             *late += 1;
-            self.progress.warn(&format!("slow: {error}"));
+            self.progress.slow(&error);
         }
     }
 

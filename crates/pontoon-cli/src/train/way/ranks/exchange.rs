@@ -58,7 +58,7 @@ impl Sent {
 }
 
 /// What is shared with all ranks by one rank.
-pub(super) struct Offered {
+pub(in crate::train) struct Offered {
     pub(super) params: SharedBlock,
     pub(super) gradients: SharedBlock,
     pub(super) losses: SharedBlock,

@@ -1,7 +1,7 @@
 //! Ranks of one process whose messages fail on purpose.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, OnceCell},
     fmt::Write,
     net::TcpListener,
     path::Path,
@@ -168,6 +168,7 @@ impl Given {
             _ => None,
         };
         let began = &Cell::new(false);
+        let offered = OnceCell::new();
         let ranks = Ranks {
             world: &world,
             comm: &comm,
@@ -180,6 +181,7 @@ impl Given {
             on_death: self.on_death,
             join: LONG,
             news: NEWS,
+            offered: &offered,
             began,
         };
         let spec = CpuSpec { depth: self.depth, ..CpuSpec::default() };
@@ -385,6 +387,36 @@ fn what_follows_from_no_death_is_told_at_once() {
         assert!(*waited < NEWS, "{waited:?}");
         assert!(ended[1].as_ref().is_ok_and(|ended| ended.0), "{:?}", ended[1]);
     }
+}
+
+/// What a rank sends to one whose run has failed, and that has not left yet, is no fault of the sender.
+#[test]
+fn what_a_rank_offers_outlives_its_run() {
+    let ended =
+        Given::of(2, Means::Messages(Initiate::Ring), OnPeerDeath::End).each(|run, ranks| {
+            let (world, bound) = (ranks.world, Bound::within(LONG));
+            if world.rank() == Rank(0) {
+                let progress = root::Progress::open(run, ranks)?;
+                world.barrier("open", bound)?;
+                drop(progress);
+                world.barrier("over", bound)?;
+                world.barrier("written", bound)?;
+                return Ok(());
+            }
+            let mut streams = Streams::open(run)?;
+            let exchange = worker::Exchange::open(run, ranks, &mut streams)?;
+            let to = world.find(Rank(0), "gradients", bound)?;
+            world.barrier("open", bound)?;
+            world.barrier("over", bound)?;
+            let own = ranks.offered.get().expect("it opened its exchange");
+            let way = world.way(Rank(0))?;
+            let written = way.write(&own.gradients, 0..64, &to, 0);
+            let done = written.and_then(|seq| way.done(seq, bound));
+            world.barrier("written", bound)?;
+            drop(exchange);
+            Ok(done?)
+        });
+    assert!(ended.iter().all(Result::is_ok), "{ended:?}");
 }
 
 #[test]

@@ -21,19 +21,22 @@ mod root;
 mod send;
 mod worker;
 
-use std::{cell::Cell, time::Duration};
+use std::{
+    cell::{Cell, OnceCell},
+    time::Duration,
+};
 
-use pontoon::{Buffer, CpuDevice, Rank, comm::Comm, cpu::Region, world::World};
+use pontoon::{Bound, Buffer, CpuDevice, Rank, comm::Comm, cpu::Region, world::World};
 
 use super::{Ran, Run};
 use crate::train::{
     error::TrainError,
-    job::{Share, Stage},
+    job::{Share, Shared, Stage},
     plan::Absence,
 };
 
 pub(in crate::train) use blame::blame;
-pub(in crate::train) use exchange::heap_bytes;
+pub(in crate::train) use exchange::{Offered, heap_bytes};
 pub(crate) use named::Named;
 pub(super) use named::is_own;
 pub(crate) use pages::Params;
@@ -76,11 +79,20 @@ pub(in crate::train) struct Ranks<'w> {
     pub(in crate::train) join: Duration,
     /// How long a death that a wait has failed by may take to be known.
     pub(in crate::train) news: Duration,
+    /// What the others reach here. It is there until this rank has left or is gone: a run that fails ends before
+    /// those of the others, and what they send meanwhile is lost, not refused.
+    pub(in crate::train) offered: &'w OnceCell<Offered>,
     /// Whether all were ready for the first step. Until then no rank can be done without.
     pub(in crate::train) began: &'w Cell<bool>,
 }
 
 impl Ranks<'_> {
+    /// Shares this rank's part of the job with the others.
+    fn offer(&self, shared: &Shared) -> Result<&Offered, TrainError> {
+        let offered = Offered::by(self.world, shared, Bound::within(self.join))?;
+        Ok(self.offered.get_or_init(|| offered))
+    }
+
     /// Allocates what ranks share: where links reach it, unless all ranks find it at rank 0.
     pub(in crate::train) fn buffer(
         &self,

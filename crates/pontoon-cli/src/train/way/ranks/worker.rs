@@ -10,7 +10,7 @@ use super::{
         signals::{self, Streams},
     },
     RanRanks, Ranks,
-    exchange::{Offered, Peer, Sent, stand_in},
+    exchange::{Peer, Sent, stand_in},
     failed::Failed,
     front,
     pages::{Map, Mirror},
@@ -33,8 +33,6 @@ pub(super) struct Exchange {
     put: Kernel,
     /// What the parameters come with: nothing, if they were written here by rank 0.
     take: Kernel,
-    /// What rank 0 reaches here, for as long as this is there.
-    _offered: Option<Offered>,
     /// What is reached of rank 0's memory.
     mirror: Option<Arc<Mirror>>,
     /// Stand for this rank's part of what rank 0 has.
@@ -68,18 +66,18 @@ impl Exchange {
     ) -> Result<Self, TrainError> {
         let shared = &run.job.shared;
         let peer = Peer::open(ranks.world, Rank(0))?;
-        let (offered, mirror, sender, take) = match ranks.map {
+        let (mirror, sender, take) = match ranks.map {
             None => {
-                let offered = Offered::by(ranks.world, shared, Bound::within(ranks.join))?;
+                let offered = ranks.offer(shared)?;
                 let parts = [("gradients", &offered.gradients), ("losses", &offered.losses)];
                 let sender = peer.sender(ranks, parts, run.bound)?;
-                (Some(offered), None, sender, Kernel::new(|_| {}))
+                (None, sender, Kernel::new(|_| {}))
             }
             Some(map) => {
                 let mirror = Arc::new(mirror(run, ranks, map)?);
                 let sender = peer.teller(Some(&mirror), run.bound)?;
                 let take = load(&mirror, &peer.failed);
-                (None, Some(mirror), sender, take)
+                (Some(mirror), sender, take)
             }
         };
         let device = &run.job.runtime.devices()[0];
@@ -91,7 +89,6 @@ impl Exchange {
             put: sender.kernel(SENT_FROM),
             sender,
             take,
-            _offered: offered,
             mirror,
             gradients: stand_in(device, most * shared.shape.parameters())?,
             losses: stand_in(device, most)?,

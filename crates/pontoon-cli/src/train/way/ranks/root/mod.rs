@@ -15,7 +15,7 @@ use super::{
         signals::{self, Streams},
     },
     RanRanks, Ranks,
-    exchange::{Offered, Peer, Sent, stand_in},
+    exchange::{Peer, Sent, stand_in},
     front,
     pages::Home,
     send::Sender,
@@ -73,8 +73,6 @@ pub(super) struct Progress<'r, 'w> {
     run: &'r Run<'r>,
     ranks: &'r Ranks<'w>,
     pub(super) others: Vec<Other>,
-    /// What the others reach here, for as long as this is there.
-    _offered: Option<Offered>,
     nothing: Kernel,
     /// Tells of new parameters, if the others map them.
     publish: Option<Kernel>,
@@ -97,16 +95,16 @@ pub(super) fn run(run: &Run<'_>, ranks: &Ranks<'_>) -> Result<RanRanks, TrainErr
 impl<'r, 'w> Progress<'r, 'w> {
     /// Opens the ways to the others.
     pub(super) fn open(run: &'r Run<'r>, ranks: &'r Ranks<'w>) -> Result<Self, TrainError> {
-        let (world, join) = (ranks.world, Bound::within(ranks.join));
+        let world = ranks.world;
         let shared = &run.job.shared;
         let offered = match ranks.map {
-            None => Some(Offered::by(world, shared, join)?),
+            None => Some(ranks.offer(shared)?),
             Some(_) => None,
         };
         let device = &run.job.runtime.devices()[0];
         let open = |rank| -> Result<Other, TrainError> {
             let peer = Peer::open(world, rank)?;
-            let sender = match &offered {
+            let sender = match offered {
                 Some(offered) => peer.sender(ranks, [("params", &offered.params)], run.bound)?,
                 None => peer.teller(None, run.bound)?,
             };
@@ -118,7 +116,6 @@ impl<'r, 'w> Progress<'r, 'w> {
             run,
             ranks,
             others,
-            _offered: offered,
             nothing: Kernel::new(|_| {}),
             publish: ranks.home.map(Home::publish),
             done: 0,
