@@ -135,7 +135,7 @@ fn a_job_of_which_only_what_is_stopped_is_left_ends() {
     );
     for (order, tail) in [
         ("stopped before", "the other is stopped and has 500ms to go on"),
-        ("stopped after", "all that is left is stopped: 0"),
+        ("stopped after", "rank 0 is stopped and alone left; unless it goes on, the job is ended"),
     ] {
         let _ = std::fs::remove_file(&go);
         // In the second round it is stopped once the other one has failed.
