@@ -11,6 +11,7 @@ mod figures;
 mod from;
 mod input;
 mod launch;
+mod number;
 mod size;
 mod smc;
 mod train;

@@ -11,7 +11,7 @@ use std::{error, fmt, io};
 
 use clap::ValueEnum;
 
-use crate::{bench::BenchError, counted::whole, figures::closed_pipe_is_no_fault, size};
+use crate::{bench::BenchError, figures::closed_pipe_is_no_fault, number::whole, size};
 use choice::{Choice, Use};
 use costs::Costs;
 

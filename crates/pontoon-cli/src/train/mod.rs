@@ -49,7 +49,7 @@ use report::Report;
 use trace::{Room, Trace};
 use way::{Inject, Run, Way};
 
-use crate::{counted::whole, duration::LONGEST, voice};
+use crate::{duration::LONGEST, number::whole, voice};
 
 /// The digits that come with pontoon, so that the command works anywhere.
 const DIGITS: &[u8] = include_bytes!("../../../../examples/data/digits.csv.gz");
