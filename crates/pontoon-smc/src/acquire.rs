@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use arrayvec::ArrayVec;
 use pontoon_hal::paging::{PAGE, PAGE_WORDS};
-use pontoon_signal::{Bound, Seq, shim::Ordering::Relaxed};
+use pontoon_signal::{Bound, shim::Ordering::Relaxed};
 
 use crate::{
     Home, SmcError,
@@ -63,19 +63,41 @@ impl Inner {
         bound: Bound,
     ) -> Result<AcquireReport, SmcError> {
         let mut clock = Clock::bound(bound);
-        let place = extent.place(&mut clock).ok_or_else(|| late(extent, clock.waited()))?;
-        let mut stage = self.stage(extent, &place, &mut clock)?;
-        let unchanged = pane.unchanged(&mut clock);
+        let mut report = AcquireReport::default();
+        let acquired = loop {
+            let place = extent.place(&mut clock).ok_or_else(|| late(extent, clock.waited()))?;
+            match self.acquire_from(pane, extent, &place, pages.clone(), &mut clock, &mut report) {
+                // What is to be seen is what the home has that it has now.
+                Err(SmcError::Moved { .. }) if !clock.is_over() => {}
+                acquired => break acquired,
+            }
+        };
+        add(&pane.counts.checked, report.checked as usize);
+        add(&pane.counts.merged, report.merged as usize);
+        add(&pane.counts.conflicts, report.conflicts as usize);
+        acquired.map(|()| report)
+    }
+
+    /// As [`acquire`](Self::acquire), from that home of the extent.
+    fn acquire_from(
+        &self,
+        pane: &Pane,
+        extent: &Held,
+        place: &Place,
+        pages: Range<usize>,
+        clock: &mut Clock,
+        report: &mut AcquireReport,
+    ) -> Result<(), SmcError> {
+        let mut stage = self.stage(extent, place, clock)?;
+        let unchanged = pane.unchanged(clock);
         let _unchanged = unchanged
             .ok_or_else(|| SmcError::Occupied { bytes: extent.bytes(), waited: clock.waited() })?;
-        let mut report = AcquireReport::default();
         for chunk in self.chunks(pane, pages) {
             let (start, bytes) = (chunk.start, chunk.len() * 8);
             let into = stage.at..stage.at + bytes;
             let first = place.at_home(extent, start);
-            let number =
-                place.home.post(&mut clock, |home| home.read_versions(first, into.clone()))?;
-            self.await_read(extent, &place, number, &mut stage, &mut clock)?;
+            let number = place.home.post(clock, |home| home.read_versions(first, into.clone()))?;
+            stage.wait(extent, place, number, clock)?;
             place.home.fence()?;
             let mut stale = ArrayVec::<Stale, AGAIN>::new();
             for page in chunk {
@@ -88,23 +110,13 @@ impl Inner {
                 }
                 stale.push(Stale { page, slot, version });
                 if stale.is_full() {
-                    self.renew(
-                        pane,
-                        extent,
-                        &place,
-                        &mut stale,
-                        &mut stage,
-                        &mut clock,
-                        &mut report,
-                    )?;
+                    self.renew(pane, extent, place, &mut stale, &mut stage, clock, report)?;
                 }
             }
-            self.renew(pane, extent, &place, &mut stale, &mut stage, &mut clock, &mut report)?;
+            self.renew(pane, extent, place, &mut stale, &mut stage, clock, report)?;
         }
-        add(&pane.counts.checked, report.checked as usize);
-        add(&pane.counts.merged, report.merged as usize);
-        add(&pane.counts.conflicts, report.conflicts as usize);
-        Ok(report)
+        // Whoever released did so where it is now.
+        extent.is_still_at(place)
     }
 
     /// Ranges of at most [`CHUNK`] pages that have all resident ones of `pages`.
@@ -198,7 +210,7 @@ impl Inner {
             stage.keep(&place.home, last);
             return asked;
         }
-        self.await_read(extent, place, last, stage, clock)?;
+        stage.wait(extent, place, last, clock)?;
         extent.is_still_at(place)?;
         for (index, Stale { page, slot, version }) in held.iter().enumerate() {
             let first = STAGE / 2 / 8 + index * PAGE_WORDS;
@@ -244,29 +256,5 @@ impl Inner {
             }
         }
         true
-    }
-
-    fn await_read(
-        &self,
-        extent: &Held,
-        place: &Place,
-        number: Seq,
-        stage: &mut Stage<'_>,
-        clock: &mut Clock,
-    ) -> Result<(), SmcError> {
-        loop {
-            match place.home.is_done(number) {
-                Ok(true) => return Ok(()),
-                Ok(false) if clock.pause() => {}
-                Ok(false) => {
-                    stage.keep(&place.home, number);
-                    return Err(late(extent, clock.waited()));
-                }
-                Err(error) => {
-                    stage.keep(&place.home, number);
-                    return Err(error.into());
-                }
-            }
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Words that are written through.
+//! Words that are changed at home.
 
 use core::fmt;
 
@@ -18,7 +18,7 @@ use crate::{
     table::Version,
 };
 
-/// A word of a window, at home: what is written is there when the call returns, or after a [drain](Word::drain).
+/// A word of a window, at home.
 #[derive(Clone, Copy)]
 pub(crate) struct Word<'w> {
     window: &'w Window,
@@ -50,38 +50,6 @@ impl<'w> Word<'w> {
             return Err(SmcError::Moved { home: extent.rank(), bytes: extent.bytes() });
         }
         Ok(())
-    }
-
-    /// What home has now.
-    ///
-    /// # Errors
-    ///
-    /// [`SmcError`].
-    ///
-    /// # Blocks
-    ///
-    /// As long as `bound` allows.
-    pub(crate) fn load_fresh(&self, bound: Bound) -> Result<u64, SmcError> {
-        let mut clock = Clock::bound(bound);
-        let (extent, place) = self.there(&mut clock)?;
-        let inner = self.window.inner();
-        let mut stage = inner.stage(extent, &place, &mut clock)?;
-        let (at, into) = (self.at_home(extent, &place), stage.at..stage.at + 8);
-        let number = place.home.post(&mut clock, |home| home.read(at, into.clone()))?;
-        loop {
-            match place.home.is_done(number) {
-                Ok(true) => return Ok(stage.words[0].load(Relaxed)),
-                Ok(false) if clock.pause() => {}
-                Ok(false) => {
-                    stage.keep(&place.home, number);
-                    return Err(late(extent, clock.waited()));
-                }
-                Err(error) => {
-                    stage.keep(&place.home, number);
-                    return Err(error.into());
-                }
-            }
-        }
     }
 
     /// Adds to it at home, at once against all others that do. Gives what it was.
@@ -160,12 +128,9 @@ impl<'w> Word<'w> {
     ) -> Result<(), SmcError> {
         let number = place.home.changed(place.at_home(extent, self.offset / PAGE), clock.left())?;
         extent.is_still_at(place)?;
-        let (table, found) =
-            (&self.window.inner().table, Version { number, generation: place.generation });
-        // If it was another by then, somebody else has changed the page too, and it is to be merged.
-        if hold.is_here() && found == table.version(hold.slot) {
-            let number = number.wrapping_add(1);
-            table.set_version(hold.slot, Version { number, ..found });
+        if hold.is_here() {
+            let before = Version { number, generation: place.generation };
+            self.window.inner().table.has_announced(hold.slot, before);
         }
         Ok(())
     }

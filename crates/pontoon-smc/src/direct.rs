@@ -7,10 +7,7 @@ use core::ops::Range;
 
 use arrayvec::ArrayVec;
 use pontoon_hal::paging::{PAGE, PAGE_WORDS};
-use pontoon_signal::{
-    Seq,
-    shim::{AtomicU64, Ordering::Relaxed},
-};
+use pontoon_signal::shim::{AtomicU64, Ordering::Relaxed};
 
 use crate::{
     Arrival, SmcError, Value, Window,
@@ -125,7 +122,7 @@ impl Window {
         let into = into..into + bytes.len();
         let from = place.byte_at_home(extent, bytes.start);
         let number = place.home.post(clock, |home| home.read(from, into.clone()))?;
-        wait(extent, place, number, &mut stage, clock)?;
+        stage.wait(extent, place, number, clock)?;
         Ok(stage)
     }
 
@@ -281,27 +278,6 @@ impl Place {
     /// Where a byte of the extent is at home.
     fn byte_at_home(&self, extent: &Held, at: usize) -> usize {
         self.at_home(extent, at / PAGE) * PAGE + at % PAGE
-    }
-}
-
-/// Waits until what was read into a stage, or is sent from it, is done; it is kept if that is not known.
-fn wait(
-    extent: &Held,
-    place: &Place,
-    number: Seq,
-    stage: &mut Stage<'_>,
-    clock: &mut Clock,
-) -> Result<(), SmcError> {
-    loop {
-        match place.home.is_done(number) {
-            Ok(true) => return Ok(()),
-            Ok(false) if clock.pause() => {}
-            other => {
-                stage.keep(&place.home, number);
-                let late = || Err(late(extent, clock.waited()));
-                return other.map_or_else(|error| Err(error.into()), |_| late());
-            }
-        }
     }
 }
 

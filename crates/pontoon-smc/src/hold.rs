@@ -17,9 +17,10 @@ pub(crate) struct Hold<'p> {
     is: Is,
 }
 
+/// Where a page is that somebody has hold of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Is {
-    /// Not here, and not fetched as long as this has its slot.
+pub(crate) enum Is {
+    /// Not here, and not fetched as long as its slot is held.
     Away,
     Here,
     /// Here, with the pattern.
@@ -35,36 +36,41 @@ impl Inner {
         clock: &mut Clock,
     ) -> Option<Hold<'_>> {
         let id = pane.id(page);
-        let hold = |slot, is| Some(Hold { inner: self, id, slot, is });
         loop {
             // A handler of the program's may miss a page on this thread, and needs what a claim and an eviction take.
-            let found = self.table.find(id).map(Claim::Found);
-            match found.unwrap_or_else(|| undisturbed(|| self.table.claim(id))) {
-                Claim::Mine(slot) => return hold(slot, Is::Away),
-                Claim::Found(slot) => {
-                    for (from, is) in [(State::Resident, Is::Here), (State::Poisoned, Is::Pattern)]
-                    {
-                        if self.table.turn(slot, id, from, State::Busy) {
-                            return hold(slot, is);
-                        }
-                    }
-                }
-                Claim::NoSlot => {
-                    if !undisturbed(|| self.make_room()) {
-                        clock.give_way();
-                    }
-                }
-                Claim::Crowded => {
-                    if !undisturbed(|| self.make_room_beside(id)) {
-                        clock.give_way();
-                    }
-                }
-                Claim::Locked => {}
+            let held = match self.table.find(id) {
+                Some(slot) => self.turned(id, slot),
+                None => undisturbed(|| self.try_hold(id, clock)),
+            };
+            if let Some((slot, is)) = held {
+                return Some(Hold { inner: self, id, slot, is });
             }
             if !clock.pause() {
                 return None;
             }
         }
+    }
+
+    /// Takes hold of a page if it can be had now; else room is made for it, if that is what lacks.
+    pub(crate) fn try_hold(&self, id: PageId, clock: &mut Clock) -> Option<(SlotIndex, Is)> {
+        let has_room = match self.table.claim(id) {
+            Claim::Mine(slot) => return Some((slot, Is::Away)),
+            Claim::Found(slot) => return self.turned(id, slot),
+            Claim::NoSlot => self.make_room(),
+            Claim::Crowded => self.make_room_beside(id),
+            Claim::Locked => true,
+        };
+        if !has_room {
+            clock.give_way();
+        }
+        None
+    }
+
+    fn turned(&self, id: PageId, slot: SlotIndex) -> Option<(SlotIndex, Is)> {
+        let states = [(State::Resident, Is::Here), (State::Poisoned, Is::Pattern)];
+        let mut turned =
+            states.into_iter().filter(|&(from, _)| self.table.turn(slot, id, from, State::Busy));
+        turned.next().map(|(_, is)| (slot, is))
     }
 }
 

@@ -317,13 +317,9 @@ impl Inner {
         extent.is_still_at(place)?;
         while let Some(Leaf { page: _, slot, first }) = sending.pages.pop() {
             if sending.runs.len() > first {
-                // If it was another by then, somebody else has changed the page too, and it is to be merged.
                 let number = sending.stage.words[SENT + sending.pages.len()].load(Relaxed);
-                let found = Version { number, generation: place.generation };
-                if found == self.table.version(slot) {
-                    let number = number.wrapping_add(1);
-                    self.table.set_version(slot, Version { number, ..found });
-                }
+                let before = Version { number, generation: place.generation };
+                self.table.has_announced(slot, before);
             }
             for run in sending.runs.drain(first..) {
                 let staged = run.at..run.at + run.bytes.len();

@@ -11,7 +11,12 @@ use pontoon_signal::{
     shim::{AtomicU64, Ordering::Relaxed},
 };
 
-use crate::Home;
+use crate::{
+    Home, SmcError,
+    clock::Clock,
+    extent::{Held, Place},
+    release::late,
+};
 
 /// Bytes of a stage.
 pub(crate) const STAGE: usize = 64 * 1024;
@@ -64,6 +69,28 @@ impl Stage<'_> {
     pub(crate) fn keep(&mut self, home: &Home, number: Seq) {
         self.leave(home, number);
         self.one.is_late.store(1, Relaxed);
+    }
+}
+
+impl Stage<'_> {
+    /// Waits until what was posted of it to that home of an extent is done. If that is not known in time it is kept.
+    pub(crate) fn wait(
+        &mut self,
+        extent: &Held,
+        place: &Place,
+        number: Seq,
+        clock: &mut Clock,
+    ) -> Result<(), SmcError> {
+        loop {
+            let failed = match place.home.is_done(number) {
+                Ok(true) => return Ok(()),
+                Ok(false) if clock.pause() => continue,
+                Ok(false) => late(extent, clock.waited()),
+                Err(error) => error.into(),
+            };
+            self.keep(&place.home, number);
+            return Err(failed);
+        }
     }
 }
 

@@ -22,12 +22,13 @@ use pontoon_signal::{
     shim::{AtomicU64, Ordering::Relaxed},
 };
 
-use self::hold::{Is, Mine, Pages};
+use self::hold::{Mine, Pages};
 use crate::{
     Arrival, SmcError,
     clock::Clock,
     counts::add,
     extent::{Held, Place},
+    hold::Is,
     pane::Pane,
     pool::Inner,
     release::late,
@@ -192,19 +193,7 @@ impl Stores {
         self.pool.put_staged(&stage, bytes);
         let from = stage.at..stage.at + bytes.len();
         let number = place.home.post(clock, |home| home.write(from.clone(), to))?;
-        loop {
-            match place.home.is_done(number) {
-                Ok(true) => return Ok(()),
-                Ok(false) if clock.pause() => {}
-                other => {
-                    stage.keep(&place.home, number);
-                    return other.map_or_else(
-                        |error| Err(error.into()),
-                        |_| Err(late(extent, clock.waited())),
-                    );
-                }
-            }
-        }
+        stage.wait(extent, place, number, clock)
     }
 
     /// What was posted is at home when this returns, and others may know; or it is noted that they do not.
@@ -239,11 +228,9 @@ impl Stores {
         clock: &Clock,
     ) -> Result<(), SmcError> {
         let number = place.home.changed(place.at_home(extent, page.id.page()), clock.left())?;
-        let (found, table) = (Version { number, generation: place.generation }, &self.pool.table);
-        // If it was another by then, somebody else has changed the page too, and it is to be merged.
-        if page.is == Is::Here && found == table.version(page.slot) {
-            let number = number.wrapping_add(1);
-            table.set_version(page.slot, Version { number, ..found });
+        if page.is == Is::Here {
+            let before = Version { number, generation: place.generation };
+            self.pool.table.has_announced(page.slot, before);
         }
         Ok(())
     }

@@ -261,6 +261,15 @@ impl Table {
         self.word(slot, NEXT).store(version.generation, Relaxed);
     }
 
+    /// The holder has said at home that the page has changed, whose version was `before`. If the slot held that one it
+    /// holds the next; else somebody else has changed the page too, and it is to be merged.
+    pub fn has_announced(&self, slot: SlotIndex, before: Version) {
+        if before == self.version(slot) {
+            let number = before.number.wrapping_add(1);
+            self.set_version(slot, Version { number, ..before });
+        }
+    }
+
     /// Notes of a slot that was given up which transfer of which home was late for it.
     pub fn set_late(&self, slot: SlotIndex, number: Seq, generation: u64) {
         self.set_version(slot, Version { number: number.get(), generation });

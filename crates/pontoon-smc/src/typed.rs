@@ -167,7 +167,9 @@ impl<T: Integer> Cell<'_, T> {
             ));
         }
         let (word, at) = (self.word(), self.offset % 8);
-        let mut seen = word.load_fresh(clock.left())?;
+        let mut seen = [0_u64];
+        self.window.read_home(self.offset / 8 * 8, &mut seen, &mut clock)?;
+        let [mut seen] = seen;
         loop {
             let mut bytes = seen.to_ne_bytes();
             let old = T::get(&bytes[at..]);

@@ -336,3 +336,23 @@ fn bytes_of_two_ranks_survive_the_move_to_a_replica() {
     let home = (other.pair.at_home(8), other.pair.at_home(9));
     assert_eq!(home, (3, 5), "b's byte was released to this very home");
 }
+
+/// What an acquire brings is of the home that others released to by then.
+#[test]
+fn an_acquire_under_way_while_home_moves_brings_what_the_next_has() {
+    let (one, other) = (Start::new(), Start::new());
+    let pool = Pool::new(settings(64)).unwrap();
+    let client = client(&one, &pool, Class::Small);
+    client.touch(0);
+    other.pair.put_home(8, &[9]);
+    one.silent.be_silent(true);
+    let before = one.silent.posted();
+    thread::scope(|scope| {
+        let acquire = scope.spawn(|| client.window.acquire(WHOLE, patient()));
+        until("the acquire to ask", || one.silent.posted() > before);
+        client.window.heal(0, other.home(&pool), 0).unwrap();
+        one.silent.be_silent(false);
+        acquire.join().unwrap().unwrap();
+    });
+    assert_eq!(client.load(8), 9);
+}

@@ -10,8 +10,9 @@ use crate::{
     Arrival, SmcError,
     clock::Clock,
     extent::{Held, Place},
+    hold::Is,
     release::late,
-    table::{Claim, PageId, SlotIndex, State},
+    table::{PageId, SlotIndex, State},
 };
 
 /// Pages that a store can be of.
@@ -23,15 +24,6 @@ pub(super) struct Mine {
     pub(super) id: PageId,
     pub(super) slot: SlotIndex,
     pub(super) is: Is,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Is {
-    /// Not here, and not fetched as long as this holds its slot.
-    Away,
-    Here,
-    /// Here, with the pattern.
-    Pattern,
 }
 
 impl Stores {
@@ -78,7 +70,6 @@ impl Stores {
         mine: &mut Pages,
         clock: &mut Clock,
     ) -> Result<(), SmcError> {
-        let table = &self.pool.table;
         // In the order of their numbers, as all do.
         for page in pages {
             let id = self.pane.id(page);
@@ -89,32 +80,9 @@ impl Stores {
                 }
             }
             loop {
-                match table.claim(id) {
-                    Claim::Mine(slot) => {
-                        mine.push(Mine { id, slot, is: Is::Away });
-                        break;
-                    }
-                    Claim::Found(slot) => {
-                        let states = [(State::Resident, Is::Here), (State::Poisoned, Is::Pattern)];
-                        let turned = states
-                            .iter()
-                            .find(|(from, _)| table.turn(slot, id, *from, State::Busy));
-                        if let Some(&(_, is)) = turned {
-                            mine.push(Mine { id, slot, is });
-                            break;
-                        }
-                    }
-                    Claim::NoSlot => {
-                        if !self.pool.make_room() {
-                            clock.give_way();
-                        }
-                    }
-                    Claim::Crowded => {
-                        if !self.pool.make_room_beside(id) {
-                            clock.give_way();
-                        }
-                    }
-                    Claim::Locked => {}
+                if let Some((slot, is)) = self.pool.try_hold(id, clock) {
+                    mine.push(Mine { id, slot, is });
+                    break;
                 }
                 if !clock.pause() {
                     return Err(late(extent, clock.waited()));
