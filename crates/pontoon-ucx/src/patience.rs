@@ -16,9 +16,11 @@ const POLLS_A_LOOK: u64 = 16;
 /// Yields of the core before a wait first sleeps.
 const YIELDS: u32 = 16;
 /// The first and the longest sleep. UCX wakes a sleeper by its event, but not for what a peer stores
-/// into shared memory, nor always else (rapidsai/ucxx#15 hung for 20 s): so no sleep lasts long.
+/// into shared memory, nor always else (rapidsai/ucxx#15 hung for 20 s): so a sleep lasts about as
+/// long as the wait did before it, and never longer than that. A wake costs up to 100 us where UCX
+/// has several transports to look at, so 20 a second take 0.2 % of a core.
 const SLEEP: Duration = Duration::from_millis(1);
-const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 /// Rounds of progress in one go, while others may want the worker.
 const ROUNDS: u32 = 8;
 
@@ -67,22 +69,20 @@ pub(crate) fn wait(
         }
         let left = left.map_or(sleep, Nanos::as_duration);
         if engine.arm()? {
-            sleep_on(&[engine.event_fd], sleep.min(left));
+            sleep_on([engine.event_fd], sleep.min(left));
             sleep = (sleep * 2).min(LONGEST_SLEEP);
         } else if engine.dying() > 0 {
             // What is being closed makes no event, and may take as long as a peer stands still.
-            sleep_on(&[], SLEEP.min(left));
+            sleep_on([], SLEEP.min(left));
         }
     }
 }
 
 /// Sleeps until one of `files` is readable, and at most `longest`. A signal may end it early.
-pub(crate) fn sleep_on(files: &[i32], longest: Duration) {
+pub(crate) fn sleep_on<const N: usize>(files: [i32; N], longest: Duration) {
     // SAFETY: an engine's descriptors are open as long as it lives, and whoever sleeps holds it.
-    let borrow = |&file: &i32| unsafe { BorrowedFd::borrow_raw(file) };
-    let borrowed: Vec<BorrowedFd<'_>> = files.iter().map(borrow).collect();
-    let mut polled: Vec<PollFd<'_>> =
-        borrowed.iter().map(|file| PollFd::from_borrowed_fd(*file, PollFlags::IN)).collect();
+    let borrowed = files.map(|file| unsafe { BorrowedFd::borrow_raw(file) });
+    let mut polled = borrowed.each_ref().map(|file| PollFd::new(file, PollFlags::IN));
     let longest = Timespec {
         tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: longest.subsec_nanos().into(),

@@ -16,17 +16,17 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{engine::Engine, patience::sleep_on};
+use crate::{
+    engine::Engine,
+    patience::{LONGEST_SLEEP, sleep_on},
+};
 
 /// How long the thread stays away after somebody else polled. A wake costs some 5 us, so a poller
 /// that goes on and on is disturbed by less than a hundredth of a core.
 const AWAY: Duration = Duration::from_millis(1);
-/// No more polls than these since its last look are those of one who sleeps between them, and whom the thread
-/// disturbs by nothing: to stay away for him would be one wake more for each look.
+/// No more polls than these since its last look are those of one who sleeps between them, and whom
+/// the thread disturbs by nothing: to stay away for him would be one wake more for each look.
 const FEW: u64 = 8;
-/// The longest sleep: UCX's event has been known not to come (rapidsai/ucxx#15), and 20 wakes a
-/// second cost nothing.
-const NAP: Duration = Duration::from_millis(50);
 /// Rounds of progress in one go, while others may want the worker.
 const ROUNDS: u32 = 32;
 
@@ -83,7 +83,7 @@ fn run(engine: &Engine, shared: &Shared) {
         let others = polls.wrapping_sub(seen);
         seen = polls;
         if others > FEW {
-            sleep_on(&[wake], AWAY);
+            sleep_on([wake], AWAY);
             continue;
         }
         engine.rounds.fetch_add(1, Relaxed);
@@ -93,8 +93,8 @@ fn run(engine: &Engine, shared: &Shared) {
             continue;
         }
         match engine.arm() {
-            Ok(true) => sleep_on(&[engine.event_fd, wake], NAP),
-            Ok(false) if engine.dying() > 0 => sleep_on(&[wake], AWAY),
+            Ok(true) => sleep_on([engine.event_fd, wake], LONGEST_SLEEP),
+            Ok(false) if engine.dying() > 0 => sleep_on([wake], AWAY),
             Ok(false) => {}
             Err(_) => return,
         }

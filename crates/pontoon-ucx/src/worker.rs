@@ -164,7 +164,7 @@ impl Worker {
     /// Makes progress until `done`, and sleeps while nothing is due. Tells how long it waited if
     /// that was in vain. `done` has the worker in hand, as a handler has.
     ///
-    /// What a peer stores into shared memory wakes nobody: `done` is called every 20 ms
+    /// What a peer stores into shared memory wakes nobody: `done` is called every 50 ms
     /// at least.
     ///
     /// # Errors
