@@ -14,6 +14,7 @@ mod launch;
 mod number;
 mod size;
 mod smc;
+mod stdout;
 mod train;
 mod tune;
 mod voice;
@@ -33,6 +34,7 @@ use rustix::process::{Resource, Signal, getrlimit};
 
 use bench::{BenchError, Which, process::PeerArgs};
 use figures::{Format, Printer, closed_pipe_is_no_fault};
+use stdout::stdout;
 
 /// Lets code on different devices hand data to each other in the right order.
 #[derive(Debug, Parser)]
@@ -104,6 +106,13 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
+    // A rank's program has the descriptors as they are.
+    if !matches!(cli.command, Command::LaunchRank(_))
+        && let Err(error) = stdout::keep()
+    {
+        voice::say(&format!("error: cannot keep the standard output: {error}"));
+        return ExitCode::from(FAILED);
+    }
     match cli.command {
         Command::Train(options) => match train::run(&options) {
             Ok(status) => ExitCode::from(status),
@@ -112,7 +121,7 @@ fn main() -> ExitCode {
         },
         Command::Bench { which, json, quick } => {
             let format = if json { Format::Json } else { Format::Table };
-            let mut printer = Printer::new(io::stdout().lock(), format);
+            let mut printer = Printer::new(stdout(), format);
             match bench::run(which, &bench::Options { quick }, &mut printer) {
                 Err(BenchError::Output(error)) => {
                     exit(closed_pipe_is_no_fault(Err(error)).map_err(BenchError::Output))
@@ -122,13 +131,13 @@ fn main() -> ExitCode {
         }
         Command::Check(options) => {
             let mut status = ExitCode::SUCCESS;
-            let result = check::run(&options, &mut io::stdout().lock()).map(|it| status = it);
+            let result = check::run(&options, &mut stdout()).map(|it| status = it);
             match closed_pipe_is_no_fault(result) {
                 Ok(()) => status,
                 error => exit(error),
             }
         }
-        Command::Tune(args) => match tune::run(&args, &mut io::stdout().lock()) {
+        Command::Tune(args) => match tune::run(&args, &mut stdout()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, error.status()),
         },
@@ -141,7 +150,7 @@ fn main() -> ExitCode {
             Err(error) if error.is_silent() => ExitCode::from(error.status()),
             Err(error) => fail(&error, error.status()),
         },
-        Command::Advise(options) => match advise::run(&options, &mut io::stdout().lock()) {
+        Command::Advise(options) => match advise::run(&options, &mut stdout()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, error.status()),
         },

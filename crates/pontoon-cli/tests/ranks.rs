@@ -107,6 +107,22 @@ fn the_digest_is_the_same_by_messages_and_by_memory_of_rank_0() {
 }
 
 #[test]
+fn what_libraries_print_comes_not_between_what_the_command_says() {
+    if part::needed("ucx", Library::open()).is_none() {
+        return;
+    }
+    // UCX says so much only where it is told to, but what watches memory for it warns there by itself.
+    let mut command = pontoon(&["train", "--procs", "2", "--devices", "1", "--epochs", "1"]);
+    command.args(["--transport", "ucx", "--json"]).args(PATIENT);
+    command.envs([("UCX_LOG_FILE", "stdout"), ("UCX_LOG_LEVEL", "info")]);
+    let ended = Process::start(&mut command).end("train with a library that prints");
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(ended.out.lines().count(), 1, "{ended:?}");
+    assert!(ended.json()["weights_digest"].is_string(), "{ended:?}");
+    assert!(ended.err.contains("UCX  INFO"), "it said nothing, so nothing is shown: {ended:?}");
+}
+
+#[test]
 fn batches_that_do_not_divide_change_nothing() {
     let data =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ranks-{}.csv", std::process::id()));

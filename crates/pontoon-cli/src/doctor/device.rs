@@ -14,7 +14,7 @@ use pontoon::{
 use serde::Serialize;
 
 use super::DoctorError;
-use crate::{FAILED, figures::closed_pipe_is_no_fault};
+use crate::{FAILED, figures::closed_pipe_is_no_fault, stdout::stdout};
 
 /// The devices that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -39,7 +39,7 @@ struct Row<'r> {
 /// Tries every way, and prints what came of each. The exit code is a failure if one stopped.
 pub(super) fn run(device: DeviceName, json: bool) -> Result<ExitCode, DoctorError> {
     let DeviceName::Cpu = device;
-    let (mut stopped, mut out) = (false, io::stdout().lock());
+    let (mut stopped, mut out) = (false, stdout());
     if !json {
         print(&mut out, "a kernel writes, sends and signals; another looks at what came\n\n")?;
     }

@@ -18,7 +18,7 @@ pub(crate) mod topology;
 
 use std::error::Error;
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use pontoon::verify::VerifyError;
@@ -26,7 +26,10 @@ use pontoon::verify::VerifyError;
 use crate::bench::BenchError;
 use crate::figures::closed_pipe_is_no_fault;
 use crate::from::from;
-use crate::{BAD_INPUT, FAILED};
+use crate::{
+    BAD_INPUT, FAILED,
+    stdout::{out, stdout},
+};
 pub(crate) use memory::available as available_memory;
 use source::Process;
 pub(crate) use source::bytes;
@@ -193,11 +196,11 @@ fn machine(json: bool) -> io::Result<ExitCode> {
     let text = if json {
         report::json(&findings)?
     } else {
-        let stdout_is_terminal = io::stdout().is_terminal();
+        let stdout_is_terminal = out().is_terminal();
         let no_color = std::env::var_os("NO_COLOR");
         report::table(&findings, report::colour_wanted(stdout_is_terminal, no_color.as_deref()))
     };
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     closed_pipe_is_no_fault(out.write_all(text.as_bytes()).and_then(|()| out.flush()))?;
     Ok(if report::ready(&findings) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -29,6 +29,7 @@ use super::{
     silence::Silence,
     wire::{Decoder, Frame, GREETING, How, Order, Plan, Said, Stream, WireError, message, output},
 };
+use crate::stdout::out;
 
 /// The hidden command that is an agent.
 pub(crate) const COMMAND: &str = "launch-agent";
@@ -418,7 +419,7 @@ fn causes_first(
 fn streams() -> io::Result<(File, Outbox)> {
     let orders = io::stdin().as_fd().try_clone_to_owned()?;
     never_block(&orders)?;
-    Ok((orders.into(), Outbox::new(io::stdout().as_fd().try_clone_to_owned()?)?))
+    Ok((orders.into(), Outbox::new(out().as_fd().try_clone_to_owned()?)?))
 }
 
 /// A port that was free a moment ago; another may take it before the job does.

@@ -19,6 +19,7 @@ use std::{
 };
 
 use super::wire::Stream;
+use crate::stdout::out;
 
 /// How much of a line without an end is kept.
 const LONGEST_LINE: usize = 16 << 10;
@@ -57,7 +58,7 @@ impl Output {
     /// A file, a pipe or a thread is not to be had.
     pub(super) fn open(form: Form, ranks: u32) -> Result<Self, OutputError> {
         let mut sinks = Vec::new();
-        for own in [io::stdout().as_fd(), io::stderr().as_fd()] {
+        for own in [out().as_fd(), io::stderr().as_fd()] {
             let file = own.try_clone_to_owned().map_err(|error| OutputError { at: None, error })?;
             sinks.push(Sink { file: file.into(), at: None });
         }

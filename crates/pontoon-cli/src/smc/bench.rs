@@ -1,7 +1,5 @@
 //! What a server's memory costs here.
 
-use std::io;
-
 use pontoon::{Bound, Rank, hal::paging::PAGE};
 
 use super::{MEMORY, ROUND, ToolError, client::Door};
@@ -15,6 +13,7 @@ use crate::{
         },
     },
     figures::{Format, Printer, closed_pipe_is_no_fault},
+    stdout::stdout,
 };
 
 /// Measures what a server's memory costs here: misses, reads in order and at random, and what they cost without a
@@ -54,7 +53,7 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
         let way = world.way(Rank(0))?;
         let mut windows = Client::open(way, home, bytes, served).map_err(failed)?;
         let found = plan.measure(rounds(options.quick), |step| windows.take(step));
-        let mut printer = Printer::new(io::stdout().lock(), format);
+        let mut printer = Printer::new(stdout(), format);
         match found.map_err(failed)?.print(&mut printer) {
             Err(BenchError::Output(error)) => {
                 closed_pipe_is_no_fault(Err(error)).map_err(ToolError::Output)

@@ -2,12 +2,13 @@
 
 use std::{
     fs::File,
-    io::{self, ErrorKind, Write},
+    io::{ErrorKind, Write},
     path::PathBuf,
 };
 
 use super::{ToolError, client::Reach};
 use crate::size;
+use crate::stdout::stdout;
 
 /// Writes bytes of a server's memory to standard output, read by plain loads.
 #[derive(Debug, clap::Args)]
@@ -34,7 +35,7 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
                 verb: "write",
                 error,
             })?),
-            None => Box::new(io::stdout().lock()),
+            None => Box::new(stdout()),
         };
         let (mut buffer, mut wrote) = (Vec::new(), 0);
         for piece in client.pieces(range) {

@@ -12,7 +12,7 @@ use super::{
     ToolError,
     client::{Client, Reach},
 };
-use crate::{counted::counted, figures::closed_pipe_is_no_fault, size};
+use crate::{counted::counted, figures::closed_pipe_is_no_fault, size, stdout::stdout};
 
 /// Stores bytes to a server's memory by plain stores, and releases them: those of standard input, unless others are
 /// given.
@@ -80,7 +80,7 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
         Ok((stored as u64, sent))
     })?;
     let told = writeln!(
-        io::stdout(),
+        stdout(),
         "stored {}: {} changed in {}, sent home by {}",
         counted(stored, "byte"),
         counted(all.bytes, "byte"),

@@ -18,6 +18,7 @@ use crate::{
     doctor::bytes,
     duration::LONGEST,
     size,
+    stdout::stdout,
     voice::{self, on_one_line},
 };
 
@@ -182,6 +183,6 @@ fn is_of_client(error: &WorldError) -> bool {
 
 /// A line for whoever started this, if anybody listens.
 fn tell(text: &str) {
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     let _ = writeln!(out, "{}", on_one_line(text)).and_then(|()| out.flush());
 }

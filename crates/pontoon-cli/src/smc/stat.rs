@@ -1,7 +1,7 @@
 //! How a server's memory is reached, and what touching it takes.
 
 use std::{
-    io::{self, Write},
+    io::Write,
     time::{Duration, Instant},
 };
 
@@ -17,7 +17,7 @@ use super::{
     ToolError,
     client::{Client, Reach},
 };
-use crate::{counted::counted, doctor::bytes, figures::closed_pipe_is_no_fault};
+use crate::{counted::counted, doctor::bytes, figures::closed_pipe_is_no_fault, stdout::stdout};
 
 /// Tells how a server's memory is reached and how faults are served, and touches each page of it once.
 #[derive(Debug, clap::Args)]
@@ -85,7 +85,7 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
         rows.extend(counts.map(|(name, count)| (name, count.to_string())));
         Ok(rows)
     })?;
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     let told = rows.iter().try_for_each(|(name, value)| writeln!(out, "{name:<13} {value}"));
     closed_pipe_is_no_fault(told.and_then(|()| out.flush())).map_err(ToolError::Output)
 }

@@ -16,7 +16,7 @@ use super::{
     trace::Written,
     way::{Waits, Way, ranks::Figures},
 };
-use crate::{counted::counted, figures::closed_pipe_is_no_fault};
+use crate::{counted::counted, figures::closed_pipe_is_no_fault, stdout::stdout};
 
 /// What came of a run.
 pub(super) struct Report<'r> {
@@ -109,7 +109,7 @@ struct TraceSummary<'r> {
 impl Report<'_> {
     pub(super) fn print(&self, json: bool) -> io::Result<()> {
         let summary = self.summary();
-        let mut out = io::stdout().lock();
+        let mut out = stdout();
         let printed = if json {
             serde_json::to_writer(&mut out, &summary)
                 .map_err(io::Error::from)

@@ -23,6 +23,7 @@ use crate::bench::{
     process::{Peer, Task, begin},
     smc,
 };
+use crate::stdout::stdout;
 
 /// The hidden command of rank 0.
 pub(crate) const COMMAND: &str = "bench-rank";
@@ -117,7 +118,7 @@ pub(crate) fn pair(
 
 /// Takes lines of steps from standard input until there are no more.
 fn obey<H: Half>(seat: Seat<'_>) -> Result<(), BenchError> {
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     let mut say = |text: &str| {
         let said = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         said.map_err(BenchError::Output)

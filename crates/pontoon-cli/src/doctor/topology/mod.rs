@@ -18,7 +18,7 @@ use pontoon::{
 };
 
 use super::DoctorError;
-use crate::{bench::BenchError, figures::closed_pipe_is_no_fault, voice};
+use crate::{bench::BenchError, figures::closed_pipe_is_no_fault, stdout::stdout, voice};
 use report::Report;
 
 /// How long ranks wait for each other to come, unless given, and for what is under way when the time is up.
@@ -67,7 +67,7 @@ impl EffortArgs {
 
 pub(super) fn run(json: bool, effort: EffortArgs) -> Result<(), DoctorError> {
     let env = Env::read().map_err(|error| BenchError::World(error.into()))?;
-    let mut report = Report::new(io::stdout(), json);
+    let mut report = Report::new(stdout(), json);
     match env {
         Some(env) => of_job(&env, effort, &mut report),
         None => of_two(json, effort, &mut report),
@@ -78,7 +78,7 @@ pub(super) fn run(json: bool, effort: EffortArgs) -> Result<(), DoctorError> {
 fn of_job(
     env: &Env,
     effort: EffortArgs,
-    report: &mut Report<io::Stdout>,
+    report: &mut Report<impl io::Write>,
 ) -> Result<(), DoctorError> {
     voice::speak_as(env.rank);
     let world = open(env, Transport::Auto, effort.join()).map_err(BenchError::World)?;
@@ -99,7 +99,7 @@ fn of_job(
 fn of_two(
     json: bool,
     effort: EffortArgs,
-    report: &mut Report<io::Stdout>,
+    report: &mut Report<impl io::Write>,
 ) -> Result<(), DoctorError> {
     closed_pipe_is_no_fault(report.nodes(Numa::read().as_ref()))?;
     for (link, ucx) in [("shm", false), ("ucx", true)] {

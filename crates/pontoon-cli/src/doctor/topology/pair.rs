@@ -1,6 +1,6 @@
 //! Two ranks that are started to find what is between them.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use pontoon::{
     Bound, Rank, World,
@@ -19,6 +19,7 @@ use crate::bench::{
         rank::{self, ABSENT, DONE, READY, invited},
     },
 };
+use crate::stdout::stdout;
 
 /// The hidden command of rank 0.
 pub(crate) const COMMAND: &str = "doctor-rank";
@@ -81,7 +82,7 @@ pub(crate) fn first(args: &FirstArgs) -> Result<(), BenchError> {
 }
 
 fn lead(env: &Env, args: &FirstArgs) -> Result<(), BenchError> {
-    let mut out = io::stdout();
+    let mut out = stdout();
     let mut say =
         |line: &str| writeln!(out, "{line}").and_then(|()| out.flush()).map_err(BenchError::Output);
     let world = match join(env, args.rank.ucx, args.effort.join())? {
@@ -91,7 +92,7 @@ fn lead(env: &Env, args: &FirstArgs) -> Result<(), BenchError> {
     say(READY)?;
     let topology = measure(&world, args.effort)?;
     let label = if args.rank.ucx { "ucx" } else { "shm" };
-    Report::new(io::stdout(), args.json).topology(label, &topology).map_err(BenchError::Output)?;
+    Report::new(stdout(), args.json).topology(label, &topology).map_err(BenchError::Output)?;
     let left = world.leave(Bound::within(PATIENCE));
     say(DONE)?;
     Ok(left?)
