@@ -4,45 +4,19 @@
 mod common;
 
 use core::{ops::Range, ptr::NonNull};
-use std::{
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, thread, time::Duration};
 
-use common::{Client, Pair, Plain, pair, patient, silent::Silent};
-use pontoon_hal::{
-    link::Link,
-    paging::{PAGE, Paging, PagingError, Written},
-};
+use common::{Client, Plain, patient, start::Start, until};
+use pontoon_hal::paging::{PAGE, Paging, PagingError, Written};
 use pontoon_signal::{
     Block, Bound,
-    shim::{AtomicU64, Ordering::Relaxed, yield_now},
+    shim::{AtomicU64, Ordering::Relaxed},
 };
 use pontoon_smc::{Class, Extent, Pool, Settings, SmcError};
 
 const PAGES: usize = 64;
 const WHOLE: Range<usize> = 0..PAGES * PAGE;
 const PATTERN: u64 = 0x5A5A_5A5A_5A5A_5A5A;
-
-struct Start {
-    pair: Pair,
-    silent: Arc<Silent>,
-}
-
-impl Start {
-    fn new() -> Self {
-        let pair = pair(PAGES);
-        let silent = Silent::over(&pair.link);
-        Self { pair, silent }
-    }
-    fn link(&self) -> Arc<dyn Link> {
-        Arc::clone(&self.silent) as _
-    }
-    fn home(&self, pool: &Pool) -> pontoon_smc::Home {
-        pool.home(&self.link(), self.pair.region.clone()).unwrap().unwrap()
-    }
-}
 
 fn settings(pages: usize) -> Settings {
     let mut settings = Settings::for_pages(pages);
@@ -57,14 +31,6 @@ fn client(start: &Start, pool: &Pool, class: Class) -> Client {
     Client::new(pool.window(plain.clone(), vec![extent]).unwrap(), plain)
 }
 
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < Duration::from_secs(30), "waited 30 s for {what}");
-        yield_now();
-    }
-}
-
 fn short(ms: u64) -> Bound {
     Bound::within(Duration::from_millis(ms))
 }
@@ -72,7 +38,7 @@ fn short(ms: u64) -> Bound {
 /// A release that ends forgets a store that another release has found meanwhile.
 #[test]
 fn a_store_found_by_a_release_that_gave_up_is_sent_by_the_next() {
-    let first = Start::new();
+    let first = Start::new(PAGES);
     let pool = Pool::new(settings(64)).unwrap();
     let client = client(&first, &pool, Class::Small);
     client.store(8, 1);
@@ -96,7 +62,7 @@ fn a_store_found_by_a_release_that_gave_up_is_sent_by_the_next() {
 /// An acquire that gives up while its reads are under way leaves its stage to others.
 #[test]
 fn what_a_given_up_acquire_asked_for_lands_in_nobody_elses_stage() {
-    let (one, other) = (Start::new(), Start::new());
+    let (one, other) = (Start::new(PAGES), Start::new(PAGES));
     let pool = Pool::new(settings(64)).unwrap();
     let a = client(&one, &pool, Class::Small);
     let b = client(&other, &pool, Class::Small);
@@ -142,7 +108,7 @@ fn what_a_given_up_acquire_asked_for_lands_in_nobody_elses_stage() {
 /// Calls on one home that is silent take the stages of all others.
 #[test]
 fn a_silent_home_does_not_keep_another_from_being_released() {
-    let (one, other) = (Start::new(), Start::new());
+    let (one, other) = (Start::new(PAGES), Start::new(PAGES));
     let pool = Pool::new(settings(64)).unwrap();
     let a = client(&one, &pool, Class::Small);
     let b = client(&other, &pool, Class::Small);
@@ -162,7 +128,7 @@ fn a_silent_home_does_not_keep_another_from_being_released() {
 /// Misses on a home that is silent take the whole pool, and others read the pattern.
 #[test]
 fn a_silent_home_does_not_take_the_pool_of_another() {
-    let (one, other) = (Start::new(), Start::new());
+    let (one, other) = (Start::new(PAGES), Start::new(PAGES));
     let pool = Pool::new(settings(64)).unwrap();
     let a = client(&one, &pool, Class::Large);
     let b = client(&other, &pool, Class::Small);
@@ -184,7 +150,7 @@ fn a_silent_home_does_not_take_the_pool_of_another() {
 /// A pool that is full makes a home that answers unavailable.
 #[test]
 fn a_full_pool_is_no_failure_of_a_home() {
-    let (one, other) = (Start::new(), Start::new());
+    let (one, other) = (Start::new(PAGES), Start::new(PAGES));
     let pool = Pool::new(settings(64)).unwrap();
     let a = client(&one, &pool, Class::Small);
     let plain = Plain::new(PAGES);
@@ -205,7 +171,7 @@ fn a_full_pool_is_no_failure_of_a_home() {
     // All of it has to go home, and none of it can.
     (0..PAGES).for_each(|page| a.store(page * PAGE, 1));
     one.silent.be_silent(true);
-    let healthy = Start::new();
+    let healthy = Start::new(PAGES);
     healthy.pair.put_home(0, &[7; 8]);
     let c = client(&healthy, &pool, Class::Small);
     (0..5).for_each(|page| c.touch(page));
@@ -283,7 +249,7 @@ fn flaky(start: &Start, pool: &Pool, class: Class) -> (Arc<Flaky>, Client) {
 /// Where some pages of a fetch could not be placed, a store to those that were is lost.
 #[test]
 fn a_store_to_a_page_that_was_placed_is_kept_if_another_could_not_be() {
-    let one = Start::new();
+    let one = Start::new(PAGES);
     let pool = Pool::new(settings(64)).unwrap();
     let (flaky, client) = flaky(&one, &pool, Class::Medium);
     flaky.places.store(1, Relaxed);
@@ -295,7 +261,7 @@ fn a_store_to_a_page_that_was_placed_is_kept_if_another_could_not_be() {
 /// What was posted to a cell of a former home is lost, and the drain says that it is there.
 #[test]
 fn a_drain_says_that_what_was_posted_to_a_former_home_is_not_there() {
-    let (one, other) = (Start::new(), Start::new());
+    let (one, other) = (Start::new(PAGES), Start::new(PAGES));
     let pool = Pool::new(settings(64)).unwrap();
     let client = client(&one, &pool, Class::Small);
     client.touch(0);
@@ -316,7 +282,7 @@ fn a_drain_says_that_what_was_posted_to_a_former_home_is_not_there() {
 /// Two ranks, one word, and a replica that goes on where home is gone.
 #[test]
 fn bytes_of_two_ranks_survive_the_move_to_a_replica() {
-    let (one, other) = (Start::new(), Start::new());
+    let (one, other) = (Start::new(PAGES), Start::new(PAGES));
     let pools = [0, 1].map(|_| Pool::new(settings(64)).unwrap());
     let [a, b] = [0, 1].map(|k| {
         let plain = Plain::new(PAGES);
@@ -340,7 +306,7 @@ fn bytes_of_two_ranks_survive_the_move_to_a_replica() {
 /// What an acquire brings is of the home that others released to by then.
 #[test]
 fn an_acquire_under_way_while_home_moves_brings_what_the_next_has() {
-    let (one, other) = (Start::new(), Start::new());
+    let (one, other) = (Start::new(PAGES), Start::new(PAGES));
     let pool = Pool::new(settings(64)).unwrap();
     let client = client(&one, &pool, Class::Small);
     client.touch(0);

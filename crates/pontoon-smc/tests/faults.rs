@@ -9,9 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Client, Pair, Plain, pair, patient, silent::Silent};
+use common::{Client, Pair, Plain, pair, patient, silent::Silent, until};
 use pontoon_hal::{link::Link, paging::PAGE};
-use pontoon_signal::{Bound, Rank, shim::yield_now};
+use pontoon_signal::{Bound, Rank};
 use pontoon_smc::{Class, Export, Extent, OpenError, Pool, Settings, SmcError};
 
 const PAGES: usize = 128;
@@ -47,15 +47,6 @@ fn scene() -> Scene {
         pair.put_home(byte, &[7; 8]);
     }
     Scene { pair, silent, pool, client }
-}
-
-/// Waits for what has to come.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < Duration::from_secs(30), "waited 30 s for {what}");
-        yield_now();
-    }
 }
 
 /// An access whose home is silent ends, with the pattern; and once home answers again, with what it has.

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Client, Plain, pair, patient, silent::Silent};
+use common::{Client, Plain, pair, patient, silent::Silent, until};
 use pontoon_hal::{
     link::Link,
     paging::{PAGE, PageFault, Paging, PagingError, Served, Written},
@@ -29,14 +29,6 @@ fn settings(deadline: Duration) -> Settings {
     settings.deadline = deadline;
     (settings.threshold, settings.ahead, settings.low) = (1_000_000, 1, 0);
     settings
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < Duration::from_secs(20), "waited 20 s for {what}");
-        yield_now();
-    }
 }
 
 /// A paging that does not always do what it is asked for, or not at once.

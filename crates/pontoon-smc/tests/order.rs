@@ -11,11 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Client, Pair, Plain, pair, patient, silent::Silent};
+use common::{Client, Plain, pair, patient, start::Start, until};
 use pontoon_hal::{conformance::part, link::Link, paging::PAGE};
 use pontoon_signal::{
     Bound,
-    shim::{AtomicU64, Ordering::Relaxed, yield_now},
+    shim::{AtomicU64, Ordering::Relaxed},
 };
 use pontoon_smc::{Arrival, Extent, Pool, Settings, Window};
 use pontoon_uffd::{Features, Paged, Service, Serving, on_this_thread};
@@ -30,23 +30,6 @@ fn settings(pages: usize) -> Settings {
     settings
 }
 
-struct Start {
-    pair: Pair,
-    silent: Arc<Silent>,
-}
-
-impl Start {
-    fn new() -> Self {
-        let pair = pair(PAGES);
-        let silent = Silent::over(&pair.link);
-        Self { pair, silent }
-    }
-    fn home(&self, pool: &Pool) -> pontoon_smc::Home {
-        let link: Arc<dyn Link> = Arc::clone(&self.silent) as _;
-        pool.home(&link, self.pair.region.clone()).unwrap().unwrap()
-    }
-}
-
 fn real(pool: &Pool, home: pontoon_smc::Home) -> Option<(Window, Serving)> {
     let paged = Paged::reserve(&Features::probe(), PAGES * PAGE, Service::InThread);
     let paged = part::needed("userfaultfd", paged)?;
@@ -54,14 +37,6 @@ fn real(pool: &Pool, home: pontoon_smc::Home) -> Option<(Window, Serving)> {
     let window = pool.window(paged.clone(), vec![Extent::new(WHOLE, home, 0)]).unwrap();
     let serving = paged.serve(window.pager(), 2).unwrap();
     Some((window, serving))
-}
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < Duration::from_secs(30), "waited 30 s for {what}");
-        yield_now();
-    }
 }
 
 /// Two threads release, one of them what it has just stored: no fault anywhere.
@@ -103,7 +78,7 @@ fn what_was_stored_before_a_release_is_home_when_it_returns() {
 /// Posted raw stores whose home is another before the drain.
 #[test]
 fn a_drain_tells_of_posted_stores_that_a_former_home_had() {
-    let (one, other) = (Start::new(), Start::new());
+    let (one, other) = (Start::new(PAGES), Start::new(PAGES));
     let pool = Pool::new(settings(64)).unwrap();
     let Some((window, _serving)) = real(&pool, one.home(&pool)) else { return };
     let through = window.write_through(0..PAGE, Arrival::Posted, patient()).unwrap();
@@ -122,7 +97,7 @@ fn a_drain_tells_of_posted_stores_that_a_former_home_had() {
 /// A release that ends at a home that is none any more.
 #[test]
 fn a_release_that_returns_is_at_the_home_that_others_acquire_from() {
-    let (one, other) = (Start::new(), Start::new());
+    let (one, other) = (Start::new(PAGES), Start::new(PAGES));
     let pool = Pool::new(settings(64)).unwrap();
     let plain = Plain::new(PAGES);
     let extent = Extent::new(WHOLE, one.home(&pool), 0);

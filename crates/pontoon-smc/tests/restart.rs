@@ -4,61 +4,25 @@
 
 mod common;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
-use common::{Client, Pair, Plain, pair, patient, silent::Silent};
-use pontoon_hal::{
-    link::{Link, LinkError},
-    paging::PAGE,
-};
-use pontoon_signal::{Bound, Rank, shim::yield_now};
+use common::{Client, Plain, patient, start::Start, until};
+use pontoon_hal::{link::LinkError, paging::PAGE};
+use pontoon_signal::{Bound, Rank};
 use pontoon_smc::{Extent, OpenError, Pool, Settings};
 
 const PAGES: usize = 64;
 const WHOLE: core::ops::Range<usize> = 0..PAGES * PAGE;
 
-/// One start of a home: its memory, and the link to it.
-struct Start {
-    pair: Pair,
-    silent: Arc<Silent>,
-}
-
-impl Start {
-    fn new() -> Self {
-        let pair = pair(PAGES);
-        let silent = Silent::over(&pair.link);
-        Self { pair, silent }
-    }
-
-    fn link(&self) -> Arc<dyn Link> {
-        Arc::clone(&self.silent) as _
-    }
-
-    fn home(&self, pool: &Pool) -> pontoon_smc::Home {
-        pool.home(&self.link(), self.pair.region.clone()).unwrap().unwrap()
-    }
-}
-
 fn scene() -> (Start, Pool, Client) {
     let mut settings = Settings::for_pages(64);
     settings.deadline = Duration::from_millis(20);
     (settings.threshold, settings.ahead, settings.low) = (3, 1, 0);
-    let (first, pool) = (Start::new(), Pool::new(settings).unwrap());
+    let (first, pool) = (Start::new(PAGES), Pool::new(settings).unwrap());
     let plain = Plain::new(PAGES);
     let extent = Extent::new(WHOLE, first.home(&pool), 0);
     let client = Client::new(pool.window(plain.clone(), vec![extent]).unwrap(), plain);
     (first, pool, client)
-}
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < Duration::from_secs(30), "waited 30 s for {what}");
-        yield_now();
-    }
 }
 
 /// Its versions begin anew, and may be those that the former home had.
@@ -67,7 +31,7 @@ fn pages_that_are_here_are_those_of_the_home_that_was_started_again() {
     let (first, pool, client) = scene();
     first.pair.put_home(0, &[1]);
     assert_eq!((client.load(0), client.load(PAGE)), (1, 0));
-    let second = Start::new();
+    let second = Start::new(PAGES);
     second.pair.put_home(0, &[2]);
     second.pair.put_home(PAGE + 9, &[3]);
     first.silent.die();
@@ -90,7 +54,7 @@ fn what_was_not_released_is_kept_and_goes_to_the_home_that_was_started_again() {
     first.silent.die();
     client.window.release(WHOLE, patient()).unwrap_err();
     client.store(24, 2);
-    let second = Start::new();
+    let second = Start::new(PAGES);
     second.pair.put_home(0, &[9; 32]);
     client.window.heal(0, second.home(&pool), 0).unwrap();
     client.window.acquire(WHOLE, patient()).unwrap();
@@ -113,7 +77,7 @@ fn a_word_that_was_stored_to_is_never_half_of_the_former_home_and_half_of_the_ne
         first.silent.die();
         client.window.release(WHOLE, patient()).unwrap_err();
         client.store(20, 2);
-        let second = Start::new();
+        let second = Start::new(PAGES);
         second.pair.put_home(8, &[9; 24]);
         client.window.heal(0, second.home(&pool), 0).unwrap();
         if acquires {
@@ -135,7 +99,7 @@ fn what_was_on_its_way_when_home_died_is_sent_again() {
     first.silent.add_nothing(true);
     client.window.release(WHOLE, Bound::within(Duration::from_millis(20))).unwrap_err();
     assert_eq!(first.pair.at_home(8), 1, "it was there, and nobody said so");
-    let second = Start::new();
+    let second = Start::new(PAGES);
     first.silent.die();
     client.window.heal(0, second.home(&pool), 0).unwrap();
     client.window.release(WHOLE, patient()).unwrap();
@@ -168,13 +132,13 @@ fn what_was_taken_back_before_it_is_sent_again_does_not_stay_at_home() {
 #[test]
 fn a_home_of_an_earlier_start_is_refused_and_nothing_is_moved() {
     let (first, pool, client) = scene();
-    let second = Start::new();
+    let second = Start::new(PAGES);
     let gone = second.home(&pool);
     second.silent.die();
     let refused = client.window.heal(0, gone, 0).unwrap_err();
     let OpenError::Link(LinkError::PeerDead { .. }) = refused else { panic!("{refused}") };
     // The key of one start, by the link to another.
-    let other = Start::new();
+    let other = Start::new(PAGES);
     let stale = pool.home(&other.pair.link, first.pair.region.clone()).unwrap().unwrap();
     let refused = client.window.heal(0, stale, 0).unwrap_err();
     let OpenError::Link(LinkError::Foreign(_)) = refused else { panic!("{refused}") };
@@ -193,7 +157,7 @@ fn homes_that_an_extent_was_at_are_let_go_of() {
     let (first, pool, client) = scene();
     let mut last = first.link();
     for start in 1..20_u8 {
-        let next = Start::new();
+        let next = Start::new(PAGES);
         next.pair.put_home(0, &[start]);
         client.window.heal(0, next.home(&pool), 0).unwrap();
         client.window.acquire(WHOLE, patient()).unwrap();
@@ -215,7 +179,7 @@ fn pages_with_the_pattern_are_fetched_from_the_next_home() {
     first.silent.be_silent(true);
     let pattern = client.load(PAGE);
     assert_ne!(pattern, 6);
-    let second = Start::new();
+    let second = Start::new(PAGES);
     second.pair.put_home(PAGE, &[6]);
     client.window.heal(0, second.home(&pool), 0).unwrap();
     assert_eq!(client.load(PAGE), 6);

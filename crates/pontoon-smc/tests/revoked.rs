@@ -4,12 +4,9 @@
 
 mod common;
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Duration};
 
-use common::{Pair, pair, patient};
+use common::{Pair, pair, patient, until};
 use pontoon_hal::{conformance::part, link::LinkError, paging::PAGE};
 use pontoon_signal::shim::Ordering::Relaxed;
 use pontoon_smc::{Arrival, Extent, Pool, Settings, SmcError};
@@ -17,14 +14,6 @@ use pontoon_uffd::{Features, Paged, Service, on_this_thread};
 
 const PAGES: usize = 64;
 const PATTERN: u64 = 0x5A5A_5A5A_5A5A_5A5A;
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < Duration::from_secs(30), "waited 30 s for {what}");
-        thread::yield_now();
-    }
-}
 
 #[test]
 fn a_registration_that_ends_is_a_home_that_is_unavailable() {

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Client, Pair, Plain, pair, patient};
+use common::{Client, Pair, Plain, pair, patient, until};
 use pontoon_hal::paging::PAGE;
 use pontoon_smc::{Extent, Pool, Settings, Triggers};
 
@@ -24,14 +24,6 @@ fn scene(triggers: Triggers) -> (Pair, Client) {
     let extents = vec![Extent::new(0..PAGES * PAGE, home, 0)];
     let client = Client::new(pool.window(plain.clone(), extents).unwrap(), plain);
     (pair, client)
-}
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < Duration::from_secs(30), "waited 30 s for {what}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// Looks of the pool's thread, of which each would have found it.

@@ -82,25 +82,4 @@ mod tests {
         assert_eq!(origins.of(8), None, "its start is not remembered");
         assert_eq!(origins.of(9).unwrap().0, 8);
     }
-
-    #[test]
-    #[ignore = "measures"]
-    fn what_a_note_costs() {
-        use pontoon_signal::{Host, Nanos, Os};
-        const NOTES: u64 = 10_000_000;
-        let mut origins = Origins::new(1024);
-        let times = (0..9).map(|_| {
-            let before = Os.now();
-            (0..NOTES).for_each(|end| origins.push(std::hint::black_box(end), Location::caller()));
-            Os.now().since(before)
-        });
-        let Nanos(note) = times.min().unwrap();
-        let before = Os.now();
-        for _ in 0..NOTES {
-            std::hint::black_box(Os.now());
-        }
-        let Nanos(clock) = Os.now().since(before);
-        let each = |all: u64| all as f64 / NOTES as f64;
-        println!("{:.2} ns a note, {:.2} ns a look at the clock", each(note), each(clock));
-    }
 }

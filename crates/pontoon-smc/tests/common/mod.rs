@@ -5,11 +5,12 @@
 pub(crate) mod counted;
 pub(crate) mod modest;
 pub(crate) mod silent;
+pub(crate) mod start;
 
 use core::{ops::Range, ptr::NonNull};
 use std::{
     sync::{Arc, Mutex, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use pontoon_hal::{
@@ -19,13 +20,22 @@ use pontoon_hal::{
 use pontoon_shm::{ShmLink, identity};
 use pontoon_signal::{
     Bound, Rank, Segment, SegmentShape, Words,
-    shim::{AtomicU64, Ordering::Relaxed},
+    shim::{AtomicU64, Ordering::Relaxed, yield_now},
 };
 use pontoon_smc::{Layout, Window};
 
 /// Far beyond what anything here takes.
 pub(crate) fn patient() -> Bound {
     Bound::within(Duration::from_secs(60))
+}
+
+/// Looks until that holds.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < Duration::from_secs(30), "waited 30 s for {what}");
+        yield_now();
+    }
 }
 
 /// A window in plain memory. What the kernel notices, it notices by copies.
