@@ -23,6 +23,7 @@ use pontoon::shm::{runtime_base, sweep};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use super::{
+    error::refusal,
     poll::{For, Got, Outbox, never_block, read, ready},
     rank::{Rank, Start, living_groups},
     signals::Signals,
@@ -288,7 +289,7 @@ impl Agent {
             for local in 0..plan.ranks.len() {
                 let rank = Rank::start(plan, local, self.files).map_err(|error| {
                     let rank = plan.ranks[local];
-                    format!("cannot start a process for rank {rank}: {error}; see ulimit -u and -n")
+                    refusal(format_args!("cannot start a process for rank {rank}"), &error)
                 })?;
                 self.ranks.push(rank);
             }

@@ -84,13 +84,16 @@ impl fmt::Display for LaunchError {
 
 impl std::error::Error for LaunchError {}
 
-/// `what`, why, and what to do where a limit of the launcher's is the reason.
-fn refused(f: &mut fmt::Formatter<'_>, what: impl fmt::Display, error: &io::Error) -> fmt::Result {
-    write!(f, "{what}: {error}")?;
+/// `what`, why, and what to do where a limit of this process is the reason.
+pub(super) fn refusal(what: impl fmt::Display, error: &io::Error) -> String {
     match of_limit(error).and_then(|limit| limit.remedy()) {
-        Some(remedy) => write!(f, "; {remedy}"),
-        None => Ok(()),
+        Some(remedy) => format!("{what}: {error}; {remedy}"),
+        None => format!("{what}: {error}"),
     }
+}
+
+fn refused(f: &mut fmt::Formatter<'_>, what: impl fmt::Display, error: &io::Error) -> fmt::Result {
+    f.write_str(&refusal(what, error))
 }
 
 /// The limit of this process, or of the system, that `error` is of. Of what a launcher calls, only
