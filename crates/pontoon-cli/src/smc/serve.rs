@@ -64,7 +64,7 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
         return Err(ToolError::Nothing);
     }
     options.listen.is_free()?;
-    let stop = Stop::heed(&env).map_err(ToolError::Signals)?;
+    let stop = Stop::heed(options.listen.as_seen_here().env(1)?).map_err(ToolError::Signals)?;
     let (place, all) = (options.listen.for_clients(), memory.bytes());
     let transport = match options.transport {
         Transport::Auto => String::new(),
