@@ -3,7 +3,10 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read},
-    os::unix::fs::{FileTypeExt, OpenOptionsExt},
+    os::{
+        fd::AsFd,
+        unix::fs::{FileTypeExt, OpenOptionsExt},
+    },
     path::Path,
     time::Duration,
 };
@@ -39,9 +42,21 @@ impl Input {
     fn open_within(path: &Path, patience: Duration) -> io::Result<Self> {
         // Opening a FIFO without a writer would wait for one.
         let flags = OFlags::NONBLOCK.bits() as i32;
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        Self::of(OpenOptions::new().read(true).custom_flags(flags).open(path)?, patience)
+    }
+
+    /// Standard input.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub(crate) fn stdin() -> io::Result<Self> {
+        Self::of(io::stdin().as_fd().try_clone_to_owned()?.into(), PATIENCE)
+    }
+
+    fn of(file: File, patience: Duration) -> io::Result<Self> {
         let kind = file.metadata()?.file_type();
-        let waits = kind.is_fifo() || kind.is_char_device();
+        let waits = kind.is_fifo() || kind.is_char_device() || kind.is_socket();
         Ok(Self { file, patience: waits.then_some(patience) })
     }
 }

@@ -296,6 +296,37 @@ fn who_stores_while_the_server_ends_is_told_that_it_did_not_take_it() {
 }
 
 #[test]
+fn a_server_whose_name_leads_nowhere_is_told_to_end_all_the_same() {
+    let bench = Bench::new("nowhere");
+    let place = format!("nowhere.invalid:{}", bench.place.port);
+    let mut command = pontoon(&["smc", "serve", "--listen", &place, "--bytes", "1M"]);
+    let mut server = Process::start(command.env("PONTOON_TOKEN", TOKEN));
+    // It heeds signals once it has served somebody.
+    ended_well(&bench.client("stat", &[]));
+    assert!(server.signal(Signal::TERM), "the server was there");
+    ended_well(&server.end("the server"));
+}
+
+#[test]
+fn what_cannot_be_told_is_not_called_a_loss() {
+    let bench = Bench::new("untold");
+    let mut server = bench.serve(&["--bytes", "1M"]);
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").expect("opened");
+    let told = |what: &str, arguments: &[&str], part: &str| {
+        let mut command = bench.command(what, arguments);
+        let output = command.args(["--join-bound", "60s"]).stdout(full()).output().expect("run");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.starts_with(part) && said.contains("No space left"), "{what}: {said}");
+    };
+    told("fill", &["--byte", "7", "--bytes", "3"], "error: 3 bytes are stored, but ");
+    told("stat", &[], "error: cannot write the report: ");
+    told("cat", &[], "error: cannot write what was read: ");
+    assert!(server.signal(Signal::INT), "the server was there");
+    ended_well(&server.end("the server"));
+}
+
+#[test]
 fn what_cannot_be_is_refused_in_one_line() {
     let bench = Bench::new("bad");
     let (small, empty) = (bench.file("small", b"x"), bench.file("empty", b""));
@@ -309,7 +340,8 @@ fn what_cannot_be_is_refused_in_one_line() {
     let at = bench.at();
     for (what, arguments, part) in [
         ("cat", &["--join-bound", "150ms"][..], &*format!("nobody serves memory at {at}, waited ")),
-        ("cat", &["--pool", "63"], "a pool of 63 pages; it has 64"),
+        ("cat", &["--pool", "1"], "a pool of 1 pages is too small for --class 4K, which takes 64"),
+        ("cat", &["--pool", "1T"], "it has 64 to 16777216"),
         ("cat", &["--pool", "2M", "--class", "2M"], "512 pages is too small for --class 2M"),
         ("cat", &["--at", "1.5M"], "units K, M, G, T"),
         ("cat", &["--class", "8K"], "4K, 64K or 2M"),
@@ -325,11 +357,23 @@ fn what_cannot_be_is_refused_in_one_line() {
         ("serve", &["--file", folder], "no regular file"),
         ("serve", &["--file", &empty], "nothing to serve"),
         ("serve", &["--bytes", "0"], "nothing to serve"),
+        ("serve", &["--bytes", "100T"], "no shared memory for a segment"),
+        ("serve", &["--bytes", "9223372036854775808"], "more than memory can hold"),
+        ("serve", &["--bytes", "18446744073709551615"], "more than memory can hold"),
         ("serve", &["--save"], "--file"),
         ("serve", &["--clients", "0"], "0 is not in"),
     ] {
         refused(what, arguments, part);
     }
+    // Nobody writes to it, and nobody waits for that.
+    let fifo = bench.folder.join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let fifo = ["--file", fifo.to_str().unwrap(), "--join-bound", "150ms"];
+    refused("fill", &fifo, "nobody serves memory");
+    refused("serve", &fifo[..2], "no regular file");
+    let mut elsewhere = pontoon(&["smc", "serve", "--listen", "192.0.2.7:4000"]);
+    let ended = Process::start(elsewhere.env("PONTOON_TOKEN", TOKEN)).end("one elsewhere");
+    assert!(ended.refusal().contains("192.0.2.7:4000 is no address of this host"), "{ended:?}");
     for place in ["127.0.0.1", "127.0.0.1:0", ":1"] {
         let ended = Process::start(&mut pontoon(&["smc", "cat", "--connect", place])).end(place);
         assert!(ended.refusal().contains("an address and a port"), "{place}");

@@ -48,9 +48,9 @@ impl Layout {
         (self.pages * 8).next_multiple_of(PAGE)
     }
 
-    /// The bytes of it all.
+    /// The bytes of it all; where there are no so large numbers the largest, which no memory has.
     pub fn region(self) -> usize {
-        self.data() + self.pages * PAGE
+        self.data().saturating_add(self.pages.saturating_mul(PAGE))
     }
 }
 
@@ -271,5 +271,6 @@ mod tests {
             assert_eq!(Layout::of_region(bytes), None, "{bytes}");
         }
         assert_eq!(Layout::of(1).region(), 2 * PAGE);
+        assert_eq!(Layout::of(usize::MAX).region(), usize::MAX);
     }
 }

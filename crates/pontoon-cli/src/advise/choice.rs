@@ -127,9 +127,14 @@ impl Choice {
                 Some(_) => {
                     say(Way::Remote, "too little of what a page brings is touched to pay for it")
                 }
-                None => {
-                    say(Way::Client, "not measured: it pays where bytes are touched more than once")
-                }
+                None if of.times > 1 || of.order == Order::Sequential => say(
+                    Way::Client,
+                    "not measured: a page pays where it is touched more than once, or comes with others",
+                ),
+                None => say(
+                    Way::Remote,
+                    "not measured: a page does not pay where it is touched once, at random",
+                ),
             },
         }
     }
@@ -203,6 +208,19 @@ mod tests {
     fn where_it_never_pays_there_is_no_break_even() {
         let costs = Costs { remote: 10.0, ..COSTS };
         assert_eq!(Choice::of(&USE, Some(&costs)).break_even, None);
-        assert_eq!(Choice::of(&USE, None).cost, None);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_advised_as_it_mostly_comes_out() {
+        let often = Use { times: 2, ..USE };
+        let in_order = Use { order: Order::Sequential, ..USE };
+        for (of, way) in [(USE, Way::Remote), (often, Way::Client), (in_order, Way::Client)] {
+            let choice = Choice::of(&of, None);
+            assert_eq!((choice.way, choice.cost), (way, None), "{of:?}");
+            assert_eq!(
+                Choice::of(&of, Some(&COSTS)).way,
+                if of == often { Way::Remote } else { way }
+            );
+        }
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
         let mut printer = Printer::new(stdout(), format);
         match found.map_err(failed)?.print(&mut printer) {
             Err(BenchError::Output(error)) => {
-                closed_pipe_is_no_fault(Err(error)).map_err(ToolError::Output)
+                closed_pipe_is_no_fault(Err(error)).map_err(ToolError::Report)
             }
             printed => printed.map_err(failed),
         }

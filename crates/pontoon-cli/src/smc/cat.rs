@@ -1,9 +1,17 @@
 //! The bytes of a server's memory, by plain loads.
 
 use std::{
-    fs::File,
-    io::{ErrorKind, Write},
-    path::PathBuf,
+    fs::{self, File, OpenOptions},
+    io::{self, ErrorKind, Write},
+    os::unix::fs::{FileTypeExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    io::Errno,
 };
 
 use super::{ToolError, client::Reach};
@@ -29,14 +37,13 @@ pub(super) struct Options {
 pub(super) fn run(options: &Options) -> Result<(), ToolError> {
     options.reach.with(|client| {
         let range = client.range(options.at, options.bytes)?;
-        let mut output: Box<dyn Write> = match &options.output {
-            Some(path) => Box::new(File::create(path).map_err(|error| ToolError::File {
-                path: path.clone(),
-                verb: "write",
-                error,
-            })?),
-            None => Box::new(stdout()),
-        };
+        let mut output: Box<dyn Write> =
+            match &options.output {
+                Some(path) => Box::new(create(path, PATIENCE).map_err(|error| {
+                    ToolError::File { path: path.clone(), verb: "write", error }
+                })?),
+                None => Box::new(stdout()),
+            };
         let (mut buffer, mut wrote) = (Vec::new(), 0);
         for piece in client.pieces(range) {
             buffer.resize(piece.len(), 0);
@@ -50,4 +57,59 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
         }
         Ok(())
     })
+}
+
+/// How long a pipe may have no reader.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it is until it is looked at again.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// A file to write to. Opening a FIFO would wait for its reader, so that is tried for as long as `patience`.
+fn create(path: &Path, patience: Duration) -> io::Result<File> {
+    if !fs::metadata(path).is_ok_and(|it| it.file_type().is_fifo()) {
+        return File::create(path);
+    }
+    let (began, flags) = (Instant::now(), OFlags::NONBLOCK.bits() as i32);
+    loop {
+        match OpenOptions::new().write(true).custom_flags(flags).open(path) {
+            Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+                if began.elapsed() >= patience {
+                    let why =
+                        format!("nobody opened it within {patience:?}; does anything read it?");
+                    return Err(io::Error::new(ErrorKind::TimedOut, why));
+                }
+                thread::sleep(AGAIN.min(patience));
+            }
+            Err(error) => return Err(error),
+            Ok(file) => {
+                // Its reader sets the pace, as that of any pipe does.
+                fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+                return Ok(file);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, process};
+
+    use super::*;
+
+    #[test]
+    fn a_reader_of_a_fifo_is_waited_for_within_a_bound() {
+        let path = env::temp_dir().join(format!("pontoon-cat-{}", process::id()));
+        assert!(process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let error = create(&path, Duration::from_millis(10)).unwrap_err();
+        assert_eq!(error.to_string(), "nobody opened it within 10ms; does anything read it?");
+
+        let reader = thread::spawn({
+            let path = path.clone();
+            move || fs::read(path).unwrap().len()
+        });
+        // More than a pipe holds: a write waits for the reader.
+        create(&path, PATIENCE).unwrap().write_all(&vec![7; 1 << 20]).unwrap();
+        assert_eq!(reader.join().unwrap(), 1 << 20);
+        fs::remove_file(&path).unwrap();
+    }
 }

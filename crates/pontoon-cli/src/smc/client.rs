@@ -168,7 +168,7 @@ impl Reach {
 
     fn open(&self) -> Result<Client, ToolError> {
         // With less the pages that come together would drive each other out before they are used.
-        let least = 2 * self.class.pages();
+        let least = POOL_MIN.max(2 * self.class.pages());
         if self.pool < least {
             let (pages, class) = (self.pool, self.class.to_string());
             return Err(ToolError::Pool { pages, class, least });
@@ -251,6 +251,9 @@ impl Reach {
         ))
     }
 }
+
+/// What a pool has at least.
+const POOL_MIN: usize = 64;
 
 /// How long it is until a server that has a client is asked again.
 const AGAIN: Duration = Duration::from_millis(50);

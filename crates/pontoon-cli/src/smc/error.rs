@@ -19,6 +19,8 @@ pub(crate) enum ToolError {
     NoToken,
     /// The token is none, or a place is none for a job.
     Env(EnvError),
+    /// It is no address of this host.
+    NotHere(Place),
     /// Somebody else listens there.
     InUse(Place),
     /// Nobody listens there.
@@ -49,6 +51,10 @@ pub(crate) enum ToolError {
     File { path: PathBuf, verb: &'static str, error: io::Error },
     /// What was read cannot be written.
     Output(io::Error),
+    /// All is stored, and that cannot be said.
+    Untold { stored: u64, error: io::Error },
+    /// What was found out cannot be written.
+    Report(io::Error),
     /// The memory was not written to its file.
     Save { path: PathBuf, error: io::Error },
     /// The memory is no longer to be had.
@@ -73,6 +79,7 @@ impl ToolError {
         match self {
             Self::World(error) if !error.is_bad_input() => FAILED,
             Self::Signals(_) | Self::Stack(_) | Self::Save { .. } | Self::Output(_) => FAILED,
+            Self::Untold { .. } | Self::Report(_) => FAILED,
             Self::Lost(_) | Self::Cut { .. } | Self::Torn { .. } | Self::Bench { .. } => FAILED,
             _ => BAD_INPUT,
         }
@@ -91,6 +98,10 @@ impl fmt::Display for ToolError {
             Self::InUse(place) => write!(
                 f,
                 "somebody else listens on {place}: choose another port, or end what uses it"
+            ),
+            Self::NotHere(place) => write!(
+                f,
+                "{place} is no address of this host: listen on one of its own, or on all by 0.0.0.0"
             ),
             Self::NoServer { place, waited, last } => {
                 write!(f, "nobody serves memory at {place}, waited {waited:.1?}: ")?;
@@ -139,6 +150,12 @@ impl fmt::Display for ToolError {
                 write!(f, "cannot {verb} {}: {error}", path.display())
             }
             Self::Output(error) => write!(f, "cannot write what was read: {error}"),
+            Self::Untold { stored, error } => write!(
+                f,
+                "{} are stored, but what that changed cannot be written: {error}",
+                counted(*stored, "byte")
+            ),
+            Self::Report(error) => write!(f, "cannot write the report: {error}"),
             Self::Save { path, error } => {
                 write!(f, "what clients changed was not saved to {}: {error}", path.display())
             }

@@ -1,7 +1,6 @@
 //! Bytes for a server's memory, by plain stores.
 
 use std::{
-    fs::File,
     io::{self, Read, Write},
     path::{Path, PathBuf},
 };
@@ -12,10 +11,12 @@ use super::{
     ToolError,
     client::{Client, Reach},
 };
-use crate::{counted::counted, figures::closed_pipe_is_no_fault, size, stdout::stdout};
+use crate::{
+    counted::counted, figures::closed_pipe_is_no_fault, input::Input, size, stdout::stdout,
+};
 
 /// Stores bytes to a server's memory by plain stores, and releases them: those of standard input, unless others are
-/// given.
+/// given. A pipe or a terminal that says nothing for 30 s ends it, as the server has no other client meanwhile.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     #[command(flatten)]
@@ -46,13 +47,14 @@ fn byte(text: &str) -> Result<u8, String> {
 }
 
 pub(super) fn run(options: &Options) -> Result<(), ToolError> {
-    let input: Option<(PathBuf, Box<dyn Read>)> = match (options.byte, &options.file) {
+    let input = match (options.byte, &options.file) {
         (Some(_), _) => None,
-        (None, Some(path)) => {
-            let file = File::open(path).map_err(unreadable(path))?;
-            Some((path.clone(), Box::new(file)))
+        (None, Some(path)) => Some((path.clone(), Input::open(path).map_err(unreadable(path))?)),
+        (None, None) => {
+            let path = PathBuf::from("standard input");
+            let input = Input::stdin().map_err(unreadable(&path))?;
+            Some((path, input))
         }
-        (None, None) => Some(("standard input".into(), Box::new(io::stdin().lock()))),
     };
     let (stored, all) = options.reach.with(|client| {
         // All of it, so that what does not fit changes nothing.
@@ -87,7 +89,7 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
         counted(all.pages, "page"),
         counted(all.writes, "write")
     );
-    closed_pipe_is_no_fault(told).map_err(ToolError::Output)
+    closed_pipe_is_no_fault(told).map_err(|error| ToolError::Untold { stored, error })
 }
 
 /// What is stored.

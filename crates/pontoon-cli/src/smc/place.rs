@@ -68,7 +68,7 @@ impl Place {
         }
     }
 
-    /// That nobody listens here. What else may be wrong with it is found when it is listened on.
+    /// That it is of this host, and nobody listens here. What else may be wrong with it is found when it is listened on.
     pub(super) fn is_free(&self) -> Result<(), ToolError> {
         // As rank 0 listens for a name: anywhere.
         let host = self.0.host.parse().unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
@@ -76,7 +76,19 @@ impl Place {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 Err(ToolError::InUse(self.clone()))
             }
+            // Rank 0 of a job would listen on all addresses then, which nobody asked for.
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+                Err(ToolError::NotHere(self.clone()))
+            }
             _ => Ok(()),
+        }
+    }
+
+    /// The same place as this host reaches it: a name may lead elsewhere, or nowhere.
+    pub(super) fn as_seen_here(&self) -> Self {
+        match self.0.host.parse::<IpAddr>() {
+            Ok(_) => self.clone(),
+            Err(_) => Self(Master { host: "127.0.0.1".into(), port: self.0.port }),
         }
     }
 

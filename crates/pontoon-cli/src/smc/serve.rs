@@ -5,6 +5,8 @@ use std::{io::Write, path::PathBuf, time::Duration};
 use pontoon::{
     Bound, Rank, World,
     job::{Ending, Env, JoinError, StoreError},
+    shm::identity,
+    signal::{Segment, SegmentShape},
     smc::Layout,
     world::{self, Transport, WorldError},
 };
@@ -65,7 +67,8 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
         return Err(ToolError::Nothing);
     }
     options.listen.is_free()?;
-    let stop = Stop::heed(&env).map_err(ToolError::Signals)?;
+    there_is_room(memory.bytes())?;
+    let stop = Stop::heed(options.listen.as_seen_here().env(1)?).map_err(ToolError::Signals)?;
     let (place, all) = (options.listen.for_clients(), memory.bytes());
     let transport = match options.transport {
         Transport::Auto => String::new(),
@@ -83,6 +86,17 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
         tell(&format!("saved {all} bytes to {}", path.display()));
     }
     served
+}
+
+/// Whether so much can be served: no client is told to come before that is known.
+fn there_is_room(bytes: usize) -> Result<(), ToolError> {
+    let (shape, whose) = (SegmentShape::new(2, 2, heap(bytes)), identity([0; 16], Rank(0), 2, 0));
+    Segment::create(shape, whose).map(drop).map_err(|error| WorldError::from(error).into())
+}
+
+/// What a segment needs to export so many bytes.
+fn heap(bytes: usize) -> usize {
+    Layout::of(bytes).region().saturating_add(HEAP)
 }
 
 fn serve(options: &Options, env: &Env, memory: &mut Memory, stop: &Stop) -> Result<(), ToolError> {
@@ -113,7 +127,7 @@ fn one(
     let round = Bound::within(ROUND);
     let spec = world::Options::default()
         .with_slots(1)
-        .with_heap(Layout::of(memory.bytes()).region().saturating_add(HEAP))
+        .with_heap(heap(memory.bytes()))
         .with_transport(options.transport)
         .with_lost_after(LOST_AFTER)
         .with_bound(Bound::within(LONGEST));

@@ -87,7 +87,7 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
     })?;
     let mut out = stdout();
     let told = rows.iter().try_for_each(|(name, value)| writeln!(out, "{name:<13} {value}"));
-    closed_pipe_is_no_fault(told.and_then(|()| out.flush())).map_err(ToolError::Output)
+    closed_pipe_is_no_fault(told.and_then(|()| out.flush())).map_err(ToolError::Report)
 }
 
 /// Loads a word of each page, in order. How long that took.

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use pontoon::{Bound, Rank, job::Env};
+use pontoon::{Bound, job::Env};
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
@@ -21,11 +21,8 @@ pub(super) struct Stop(Arc<OnceLock<()>>);
 const WORD: Duration = Duration::from_millis(100);
 
 impl Stop {
-    /// From now on the signals are heeded. Who waits as the server of that place for a client is told that none
-    /// comes.
-    pub(super) fn heed(server: &Env) -> io::Result<Self> {
-        let mut client = server.clone();
-        client.rank = Rank(1);
+    /// From now on the signals are heeded. Who waits as the server for `client` is told that none comes.
+    pub(super) fn heed(client: Env) -> io::Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
         let asked = Arc::new(OnceLock::new());
         let asked_too = Arc::clone(&asked);

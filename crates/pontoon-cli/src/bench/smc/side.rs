@@ -2,6 +2,7 @@
 
 use pontoon::{
     Bound, Rank, World,
+    hal::paging::PAGE,
     smc::{Exported, Layout},
     world::{Options, Transport, WorldError},
 };
@@ -56,9 +57,14 @@ impl Half for Side {
             What::Client(Box::new(client.beside(bare)))
         } else {
             let exported = world.export(NAME, all, bound)?;
-            let words: Vec<u8> =
-                (0..BYTES as u64 / 8).flat_map(|at| word_of(at).to_ne_bytes()).collect();
-            exported.write(0, &words);
+            // Page by page: as much again may not be to be had.
+            let mut page = [0; PAGE];
+            for at in (0..BYTES).step_by(PAGE) {
+                for (index, word) in page.chunks_exact_mut(8).enumerate() {
+                    word.copy_from_slice(&word_of((at / 8 + index) as u64).to_ne_bytes());
+                }
+                exported.write(at, &page);
+            }
             if !ucx {
                 bare::offer(&world, &exported, bound)?;
             }
