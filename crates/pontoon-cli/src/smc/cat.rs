@@ -27,7 +27,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options) -> Result<(), ToolError> {
-    options.reach.with(|client| {
+    options.reach.to_read(|client| {
         let range = client.range(options.at, options.bytes)?;
         let mut output: Box<dyn Write> = match &options.output {
             Some(path) => Box::new(File::create(path).map_err(|error| ToolError::File {
