@@ -324,7 +324,8 @@ fn smc_prints_its_figures_or_says_what_is_missing() {
         if mapped {
             expected.extend(every(way, &[("miss/bare", "ns"), ("miss/ratio/bare", "x")]));
         }
-        expected.extend(every(way, &[("prefetch/page", "ns")]));
+        let in_order = [("prefetch/page", "ns"), ("prefetch/read_only/page", "ns")];
+        expected.extend(every(way, &in_order));
         for pages in ["64", "4096"] {
             let released = format!("release/{pages}");
             expected.extend(every(way, &[(&released, "ns")]));
@@ -343,6 +344,7 @@ fn smc_prints_its_figures_or_says_what_is_missing() {
                 ("bulk/remote", "ns"),
                 ("bulk/smc", "ns"),
                 ("bulk/ratio/copy", "x"),
+                ("bulk/read_only/ratio/copy", "x"),
                 ("cold/copy", "ns"),
                 ("cold/remote", "ns"),
                 ("cold/smc", "ns"),

@@ -69,9 +69,9 @@ pub struct Written {
 ///   `written`, whichever thread makes it. One that comes while `written` looks is told of by this look or the next.
 /// - P4: no store is lost by [`take`](Self::take): each is in what it shows, or faults and asks the pager.
 /// - P5: none of the calls allocates, waits for other threads or touches a page not in place: a pager may
-///   make them. [`guard`](Self::guard) is no such call.
+///   make them. [`guard`](Self::guard) and [`read_only`](Self::read_only) are no such calls.
 /// - P6: of a guarded page loads are as of any, and each store is the [`Storer`]'s, or raises SIGSEGV: none
-///   changes the page. What is in it is what it was placed with.
+///   changes the page. Of a page that is read only each store raises SIGSEGV. What is in it is what it was placed with.
 pub trait Paging: Send + Sync + fmt::Debug {
     /// How many pages it has.
     fn pages(&self) -> usize;
@@ -149,6 +149,16 @@ pub trait Paging: Send + Sync + fmt::Debug {
         let _ = (pages, storer);
         Err(NO_GUARD)
     }
+
+    /// P6: makes `pages` read only for good, before anybody touches them.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says, or that pages cannot be made read only here.
+    fn read_only(&self, pages: Range<usize>) -> Result<(), PagingError> {
+        let _ = pages;
+        Err(NOT_READ_ONLY)
+    }
 }
 
 /// Of a paging that notices no stores.
@@ -156,6 +166,13 @@ const NO_GUARD: PagingError = PagingError {
     call: "guard",
     code: 38,
     remedy: "this paging cannot tell of single stores: use cells",
+};
+
+/// Of a paging that cannot refuse stores.
+const NOT_READ_ONLY: PagingError = PagingError {
+    call: "read_only",
+    code: 38,
+    remedy: "this paging cannot refuse stores: open the extent without read_only",
 };
 
 /// A call of the kernel that failed.

@@ -396,6 +396,16 @@ impl Link for ShmLink {
         Ok(opened.peer.over(range.len()))
     }
 
+    fn mapped(
+        &self,
+        from: &Remote,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<Option<Block>, LinkError> {
+        let (opened, _) = self.there(from, offset, bytes)?;
+        Ok(opened.block.part(offset..offset + bytes))
+    }
+
     #[inline]
     fn write_signal(
         &self,

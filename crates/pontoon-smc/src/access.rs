@@ -6,6 +6,7 @@ use pontoon_hal::paging::{PAGE, PAGE_WORDS, PagingError};
 use pontoon_signal::{
     Bound,
     shim::{AtomicU64, Ordering::Relaxed},
+    undisturbed,
 };
 
 use crate::{
@@ -40,12 +41,13 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`SmcError::OutOfRange`].
+    /// [`SmcError::OutOfRange`], [`SmcError::ReadOnly`].
     ///
     /// # Blocks
     ///
     /// As those stores would.
     pub fn put(&self, offset: usize, bytes: &[u8]) -> Result<(), SmcError> {
+        self.writable(&(offset..offset.saturating_add(bytes.len())))?;
         self.each_word(offset, bytes.len(), |word, places, at| {
             let new = &bytes[at..at + places.len()];
             if let Ok(whole) = new.try_into() {
@@ -134,11 +136,14 @@ impl Window {
             let found = inner.table.find(id);
             if let Some(slot) = found {
                 if inner.table.turn(slot, id, State::Resident, State::Busy) {
-                    if let Err(error) = inner.put_back(pane, page, slot) {
-                        inner.table.set(slot, State::Resident);
-                        return Err(error.into());
+                    match inner.put_back(pane, page, slot, clock) {
+                        Ok(true) => return Ok(slot),
+                        Ok(false) => continue,
+                        Err(error) => {
+                            inner.table.set(slot, State::Resident);
+                            return Err(error.into());
+                        }
                     }
-                    return Ok(slot);
                 }
                 if inner.table.state(slot) == State::Poisoned {
                     self.check(page * PAGE..(page + 1) * PAGE)?;
@@ -157,11 +162,24 @@ impl Window {
 
 impl Inner {
     /// Puts a page of which the caller has hold back in its place, where stores that were written through have left it in
-    /// its slot alone.
-    fn put_back(&self, pane: &Pane, page: usize, slot: SlotIndex) -> Result<(), PagingError> {
-        match self.twins(slot, 1) {
-            Some(from) if pane.is_guarded(page) => pane.paging.place(page, &from, &mut |_| ()),
-            _ => Ok(()),
+    /// its slot alone. Whether it is there; else it is gone.
+    fn put_back(
+        &self,
+        pane: &Pane,
+        page: usize,
+        slot: SlotIndex,
+        clock: &mut Clock,
+    ) -> Result<bool, PagingError> {
+        let Some(extent) = pane.extent(page).filter(|_| pane.is_guarded(page)) else {
+            return Ok(true);
+        };
+        match self.once_more(extent, page, slot, clock) {
+            Some(from) => pane.paging.place(page, &from, &mut |_| ()).map(|()| true),
+            None => {
+                // A handler of the program's may miss that very page.
+                undisturbed(|| self.let_go(pane, page, slot));
+                Ok(false)
+            }
         }
     }
 }

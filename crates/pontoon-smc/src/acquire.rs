@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use arrayvec::ArrayVec;
 use pontoon_hal::paging::{PAGE, PAGE_WORDS};
-use pontoon_signal::{Bound, shim::Ordering::Relaxed};
+use pontoon_signal::{Bound, shim::Ordering::Relaxed, undisturbed};
 
 use crate::{
     Home, SmcError,
@@ -31,7 +31,8 @@ pub struct AcquireReport {
     pub checked: u64,
     /// Pages of them that home had changed.
     pub merged: u64,
-    /// Bytes in them that had changed.
+    /// Bytes in them that had changed. Of pages that are [read only](crate::Extent::read_only) none are counted: they are
+    /// fetched whole.
     pub bytes: u64,
     /// Bytes of those that were written here too since the last release, and are home's now.
     pub conflicts: u64,
@@ -106,6 +107,10 @@ impl Inner {
                 let number = stage.words[page - start].load(Relaxed);
                 let version = Version { number, generation: place.generation };
                 if version == self.table.version(slot) {
+                    continue;
+                }
+                if extent.read_only {
+                    report.merged += u64::from(self.renounce(pane, extent, page, slot, clock)?);
                     continue;
                 }
                 stale.push(Stale { page, slot, version });
@@ -244,6 +249,35 @@ impl Inner {
             report.conflicts += merged.conflicts;
         }
         Ok(())
+    }
+
+    /// Lets go of a page that is read only, and that home has another version of: the next access brings that. Whether it
+    /// was here.
+    fn renounce(
+        &self,
+        pane: &Pane,
+        extent: &Held,
+        page: usize,
+        slot: SlotIndex,
+        clock: &mut Clock,
+    ) -> Result<bool, SmcError> {
+        // A handler of the program's may miss that very page.
+        loop {
+            let (held, gone) = undisturbed(|| {
+                let held = self.table.turn(slot, pane.id(page), State::Resident, State::Busy);
+                (held, held && self.let_go(pane, page, slot))
+            });
+            if gone {
+                return Ok(true);
+            }
+            let is_there = self.table.find(pane.id(page)) == Some(slot);
+            if !held && (!is_there || self.table.state(slot) == State::Poisoned) {
+                return Ok(false);
+            }
+            if !clock.pause() {
+                return Err(late(extent, clock.waited()));
+            }
+        }
     }
 
     /// Takes hold of a resident page. Whether it is there to be had, in time.

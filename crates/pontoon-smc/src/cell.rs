@@ -42,6 +42,9 @@ impl<'w> Word<'w> {
     pub(crate) fn drain(&self, bound: Bound) -> Result<(), SmcError> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
+        if extent.read_only {
+            return Ok(()); // nothing is posted there
+        }
         let posts = extent.posted();
         place.home.flush(clock.left())?;
         place.home.changed(place.at_home(extent, self.offset / PAGE), clock.left())?;
@@ -65,6 +68,7 @@ impl<'w> Word<'w> {
     pub(crate) fn fetch_add(&self, n: u64, bound: Bound) -> Result<u64, SmcError> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
+        extent.writable()?;
         let hold = self.hold(extent, &mut clock)?;
         place.home.fence()?;
         let before = place.home.add(self.at_home(extent, &place), n, clock.left())?;
@@ -90,6 +94,7 @@ impl<'w> Word<'w> {
     ) -> Result<u64, SmcError> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
+        extent.writable()?;
         let hold = self.hold(extent, &mut clock)?;
         place.home.fence()?;
         let at = self.at_home(extent, &place);

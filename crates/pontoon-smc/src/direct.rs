@@ -70,6 +70,7 @@ impl Window {
     ) -> Result<u64, SmcError> {
         let bytes = at..at + values.len() * T::BYTES;
         let extent = self.extent_of(bytes.clone())?;
+        extent.writable()?;
         self.available(extent)?;
         let place = extent.place(clock).ok_or_else(|| late(extent, clock.waited()))?;
         let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);

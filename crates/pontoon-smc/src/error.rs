@@ -61,6 +61,8 @@ pub enum OpenError {
     System(SystemError),
     /// The link does not take the pool's memory.
     Link(LinkError),
+    /// The kernel does not make the pages of an extent read only.
+    Paging(PagingError),
 }
 
 impl fmt::Display for OpenError {
@@ -101,11 +103,18 @@ impl fmt::Display for OpenError {
             ),
             Self::System(error) => error.fmt(f),
             Self::Link(error) => error.fmt(f),
+            Self::Paging(error) => error.fmt(f),
         }
     }
 }
 
 impl error::Error for OpenError {}
+
+impl From<PagingError> for OpenError {
+    fn from(error: PagingError) -> Self {
+        Self::Paging(error)
+    }
+}
 
 impl From<SystemError> for OpenError {
     fn from(error: SystemError) -> Self {
@@ -191,6 +200,11 @@ pub enum SmcError {
         /// The bytes of that extent.
         bytes: Range<usize>,
     },
+    /// The bytes are of an extent that was opened to be read only.
+    ReadOnly {
+        /// The bytes of that extent.
+        bytes: Range<usize>,
+    },
     /// The link to a home cannot do what it takes.
     Unable {
         /// Whose memory it is.
@@ -263,6 +277,12 @@ impl fmt::Display for SmcError {
                 f,
                 "bytes {} to {} of a window are uncached, and have no page here; \
                  read and write them by cells and slices",
+                bytes.start, bytes.end
+            ),
+            Self::ReadOnly { bytes } => write!(
+                f,
+                "bytes {} to {} of a window are an extent that is read only; \
+                 write at home, or open it without Extent::read_only",
                 bytes.start, bytes.end
             ),
             Self::Unable { home, link, what, instead } => {

@@ -58,7 +58,7 @@ impl Inner {
         let paging = &pane.paging;
         let owes = self.owed.is_any(slot);
         if !owes && pane.is_guarded(id.page()) {
-            // All that was stored to it is home.
+            // All that was stored to it is home, if anything could be.
             let gone = paging.discard(id.page()..id.page() + 1).is_ok();
             return self.left(pane, id, slot, gone);
         }
@@ -78,6 +78,10 @@ impl Inner {
         let id = self.table.page(slot);
         let Some(pane) = self.pane(id) else { return false };
         let Some(extent) = pane.extent(id.page()) else { return false };
+        if extent.read_only {
+            // There is nothing to be sent, and no twin to say so.
+            return false;
+        }
         if extent.is_unavailable() || !self.table.turn(slot, id, State::Resident, State::Leaving) {
             return false;
         }
@@ -126,7 +130,7 @@ impl Inner {
     }
 
     /// A page has left, or stays after all.
-    fn left(&self, pane: &Pane, id: PageId, slot: SlotIndex, gone: bool) -> bool {
+    pub(crate) fn left(&self, pane: &Pane, id: PageId, slot: SlotIndex, gone: bool) -> bool {
         if gone {
             add(&pane.counts.evicted, 1);
             self.is_gone(slot);

@@ -1,5 +1,9 @@
 //! Extents: the parts of a window, and where their pages are at home.
 
+mod open;
+
+pub use open::{Class, Extent};
+
 use core::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 
@@ -11,83 +15,6 @@ use pontoon_signal::{
 
 use crate::{Home, OpenError, Settings, SmcError, clock::Clock};
 
-/// How many pages come at once, at a miss without a known run. Aligned runs of them are fetched together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Class {
-    /// One page: for accesses at random.
-    #[default]
-    Small,
-    /// 64 KiB: for a mixture.
-    Medium,
-    /// 2 MiB: for what is used as a whole. At one miss 256 KiB of it come, which costs the least a page.
-    Large,
-}
-
-impl Class {
-    fn pages(self) -> usize {
-        match self {
-            Self::Small => 1,
-            Self::Medium => 16,
-            Self::Large => 512,
-        }
-    }
-}
-
-/// A part of a window, to be opened.
-#[derive(Clone, Debug)]
-pub struct Extent {
-    pub(crate) bytes: Range<usize>,
-    homes: Vec<(Home, usize)>,
-    class: Class,
-    pattern: u64,
-    uncached: bool,
-}
-
-impl Extent {
-    /// The bytes `bytes` of a window are those of `home`, from `from` on.
-    pub fn new(bytes: Range<usize>, home: Home, from: usize) -> Self {
-        let class = Class::default();
-        Self { bytes, homes: vec![(home, from)], class, pattern: POISON, uncached: false }
-    }
-
-    /// The bytes of a window that it maps.
-    pub fn bytes(&self) -> Range<usize> {
-        self.bytes.clone()
-    }
-
-    /// Whether the memory of all its homes is mapped in this process: then pages can be fetched where accesses fault.
-    pub fn is_mapped(&self) -> bool {
-        self.homes.iter().all(|(home, _)| home.in_handler())
-    }
-
-    /// With pages of that class.
-    pub fn class(self, class: Class) -> Self {
-        Self { class, ..self }
-    }
-
-    /// With that word, over and over, where a home did not answer.
-    pub fn pattern(self, pattern: u64) -> Self {
-        Self { pattern, ..self }
-    }
-
-    /// With none of it kept here: for flags and queues that others change all the time. Its bytes are read and written
-    /// at home by [cells](crate::Window::cell) and [slices](crate::Window::slice); a plain load or store raises a signal, as outside
-    /// any mapping, since what it would find is old from then on.
-    pub fn uncached(self) -> Self {
-        Self { uncached: true, ..self }
-    }
-
-    /// If what came before is unavailable, these bytes are those of `home`, from `from` on: a replica, the same
-    /// memory over another link, or a copy on this side. What was written and not released goes there.
-    pub fn or(mut self, home: Home, from: usize) -> Self {
-        self.homes.push((home, from));
-        self
-    }
-}
-
-/// The pattern unless another is given: no float and no pointer that is of any use.
-const POISON: u64 = 0xFFF8_DEAD_DEAD_DEAD;
-
 /// An extent of a window that is open.
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -97,6 +24,8 @@ pub(crate) struct Held {
     pub(crate) pattern: u64,
     /// Whether nothing of it is ever here.
     pub(crate) uncached: bool,
+    /// Whether this process stores to none of it.
+    pub(crate) read_only: bool,
     /// A page of it.
     pub(crate) poison: Block,
     /// Where it is now. Whoever holds it for writing touches no window.
@@ -160,7 +89,7 @@ pub(crate) struct Health {
 
 impl Held {
     pub(crate) fn open(extent: Extent, bytes: usize, in_handler: bool) -> Result<Self, OpenError> {
-        let Extent { bytes: asked, homes, class, pattern, uncached } = extent;
+        let Extent { bytes: asked, homes, class, pattern, uncached, read_only } = extent;
         let whole = |at: usize| at.is_multiple_of(PAGE);
         if asked.is_empty() || asked.end > bytes || !whole(asked.start) || !whole(asked.end) {
             return Err(OpenError::Extent { asked, bytes });
@@ -177,7 +106,19 @@ impl Held {
         let (place, later) = (RwLock::new(place), Mutex::new(places));
         let (former, health) = (Mutex::default(), Health::default());
         let group = class.pages();
-        Ok(Self { pages, group, pattern, uncached, poison, place, rank, later, former, health })
+        Ok(Self {
+            pages,
+            group,
+            pattern,
+            uncached,
+            read_only,
+            poison,
+            place,
+            rank,
+            later,
+            former,
+            health,
+        })
     }
 
     /// Where it is now; `None` if that could not be told in time.
@@ -220,6 +161,11 @@ impl Held {
         let group = self.group.min(most.max(1));
         let start = page / group * group;
         start.max(self.pages.start)..(start + group).min(self.pages.end)
+    }
+
+    /// That this process may write to what it has.
+    pub(crate) fn writable(&self) -> Result<(), SmcError> {
+        if self.read_only { Err(SmcError::ReadOnly { bytes: self.bytes() }) } else { Ok(()) }
     }
 
     pub(crate) fn is_unavailable(&self) -> bool {

@@ -8,7 +8,7 @@ use pontoon_hal::{
     link::LinkError,
     paging::{PAGE, PageFault, Pager, Served},
 };
-use pontoon_signal::Seq;
+use pontoon_signal::{Block, Seq};
 
 use std::{sync::Arc, time::Duration};
 
@@ -85,7 +85,7 @@ impl Inner {
             match self.table.claim(id) {
                 Claim::Mine(slot) => return self.fetch(pane, extent, id, slot, &mut clock),
                 Claim::Found(slot) => {
-                    if self.put_again(pane, extent, id, slot) {
+                    if self.put_again(pane, extent, id, slot, &mut clock) {
                         return Served::Again;
                     }
                     is_held = true;
@@ -125,18 +125,31 @@ impl Inner {
 
     /// A page that is resident, and yet was missed: it came meanwhile, or somebody else took it away. Whether it is
     /// in place.
-    fn put_again(&self, pane: &Pane, extent: &Held, id: PageId, slot: SlotIndex) -> bool {
+    fn put_again(
+        &self,
+        pane: &Pane,
+        extent: &Held,
+        id: PageId,
+        slot: SlotIndex,
+        clock: &mut Clock,
+    ) -> bool {
         for (state, is_poison) in [(State::Resident, false), (State::Poisoned, true)] {
             if self.table.turn(slot, id, state, State::Busy) {
-                let from =
-                    if is_poison { Some(extent.poison.clone()) } else { self.twins(slot, 1) };
-                let placed = from.map(|from| pane.paging.place(id.page(), &from, &mut |_| ()));
+                let from = match is_poison {
+                    true => Some(extent.poison.clone()),
+                    false => self.once_more(extent, id.page(), slot, clock),
+                };
+                let Some(from) = from else {
+                    self.let_go(pane, id.page(), slot);
+                    return false;
+                };
+                let placed = pane.paging.place(id.page(), &from, &mut |_| ());
                 self.table.set(slot, state);
                 if is_poison {
                     // Whoever healed the extent meanwhile has passed it over.
                     extent.is_sick();
                 }
-                return matches!(placed, Some(Ok(())));
+                return placed.is_ok();
             }
         }
         false
@@ -157,16 +170,18 @@ impl Inner {
         // Of pages that had these slots before, and had gone home.
         batch.iter().for_each(|&(_, slot)| self.marks.clear(slot));
         extent.ask_for(batch.len());
-        let (asked, brought) = match extent.place(clock) {
-            Some(place) => (Some(place.generation), self.bring(extent, &place, &batch, clock)),
-            None => (None, Err(Missed::Nowhere)),
+        let place = extent.place(clock);
+        let asked = place.as_ref().map(|place| place.generation);
+        let brought = match place {
+            Some(place) => self.bring(extent, &place, &batch, clock).map(|()| place),
+            None => Err(Missed::Nowhere),
         };
         match brought {
-            Ok(()) => {
+            Ok(place) => {
                 extent.has_answered(batch.len());
                 add(&pane.counts.fetched, batch.len());
                 add(&pane.counts.ahead, batch.len() - 1);
-                let placed = self.put_in_place(pane, &batch);
+                let placed = self.put_in_place(pane, extent, &place, &batch);
                 if self.table.free() < self.settings.low {
                     self.ring();
                 }
@@ -225,7 +240,8 @@ impl Inner {
         }
     }
 
-    /// Has the pages of a batch read into their slots, and their versions before.
+    /// Has the pages of a batch read into their slots, but for those that are put in place from elsewhere, and their
+    /// versions before.
     fn bring(
         &self,
         extent: &Held,
@@ -246,7 +262,7 @@ impl Inner {
                 last = Some(read.map_err(|error| (error, last))?);
             }
             home.fence().map_err(|error| (error, last))?;
-            for run in runs(batch) {
+            for run in runs(batch).filter(|_| !place.is_direct(extent)) {
                 let (id, slot) = batch[run.start];
                 let bytes =
                     Self::twin_bytes(slot).start..Self::twin_bytes(slot).start + run.len() * PAGE;
@@ -280,14 +296,15 @@ impl Inner {
     }
 
     /// Puts what was fetched in its place. Whether the first page is there.
-    fn put_in_place(&self, pane: &Pane, batch: &Batch) -> bool {
+    fn put_in_place(&self, pane: &Pane, extent: &Held, place: &Place, batch: &Batch) -> bool {
+        let origin = |page, slot, count| self.origin(extent, place, page, slot, count);
         let paging = &pane.paging;
         let mut first_is_there = true;
         for run in runs(batch) {
             let (first, slot) = batch[run.start];
             // What is there already is nobody's: the pattern of a time without room.
             let mut strays = ArrayVec::<usize, BATCH>::new();
-            let placed = self.twins(slot, run.len()).is_some_and(|from| {
+            let placed = origin(first.page(), slot, run.len()).is_some_and(|from| {
                 let mut stray = |page| strays.push(page);
                 paging.place(first.page(), &from, &mut stray).is_ok()
             });
@@ -295,15 +312,13 @@ impl Inner {
                 let (id, slot) = batch[at];
                 let page = id.page();
                 let there = match placed {
-                    _ if strays.contains(&page) => self.replace(pane, page, slot),
+                    _ if strays.contains(&page) => replace(pane, page, origin(page, slot, 1)),
                     true => true,
-                    false => self.place_one(pane, page, slot),
+                    false => place_one(pane, page, origin(page, slot, 1)),
                 };
                 if there {
                     self.table.set(slot, State::Resident);
-                    if let Some(extent) = pane.extent(page) {
-                        pane.is_no_stray(extent, page);
-                    }
+                    pane.is_no_stray(extent, page);
                 } else {
                     first_is_there &= at != 0;
                     self.table.forget(id, slot);
@@ -312,31 +327,6 @@ impl Inner {
             }
         }
         first_is_there
-    }
-
-    /// Puts a page in its place that may be there already, as it was put there with others of which one could not be: then
-    /// threads use it. Whether it is there.
-    fn place_one(&self, pane: &Pane, page: usize, slot: SlotIndex) -> bool {
-        if pane.is_stray(page) {
-            return self.replace(pane, page, slot);
-        }
-        let from = self.twins(slot, 1);
-        if from.is_some_and(|from| pane.paging.place(page, &from, &mut |_| ()).is_ok()) {
-            return true;
-        }
-        // Nobody knows whether it is there: it must not be where the table knows of no such page.
-        pane.take_pattern(page);
-        false
-    }
-
-    /// Puts a page in the place of the pattern. Whether it is there.
-    fn replace(&self, pane: &Pane, page: usize, slot: SlotIndex) -> bool {
-        let Some(from) = self.twins(slot, 1) else { return false };
-        let mut is_other = false;
-        let paging = &pane.paging;
-        pane.take_pattern(page)
-            && paging.place(page, &from, &mut |_| is_other = true).is_ok()
-            && !is_other
     }
 
     /// Has an access read the pattern.
@@ -349,7 +339,7 @@ impl Inner {
                 // Another thread got on with it, has given up on it too, or takes it away, and puts it back if it
                 // cannot go home: nothing else is to be in its place then.
                 Claim::Found(slot) => {
-                    if self.put_again(pane, extent, id, slot) || clock.is_over() {
+                    if self.put_again(pane, extent, id, slot, &mut clock) || clock.is_over() {
                         return Served::Again;
                     }
                 }
@@ -401,6 +391,30 @@ impl Inner {
         self.ring();
         if placed { Served::Again } else { Served::Refused }
     }
+}
+
+/// Puts a page in its place that may be there already, as it was put there with others of which one could not be: then
+/// threads use it. Whether it is there.
+fn place_one(pane: &Pane, page: usize, from: Option<Block>) -> bool {
+    if pane.is_stray(page) {
+        return replace(pane, page, from);
+    }
+    if from.is_some_and(|from| pane.paging.place(page, &from, &mut |_| ()).is_ok()) {
+        return true;
+    }
+    // Nobody knows whether it is there: it must not be where the table knows of no such page.
+    pane.take_pattern(page);
+    false
+}
+
+/// Puts a page in the place of the pattern. Whether it is there.
+fn replace(pane: &Pane, page: usize, from: Option<Block>) -> bool {
+    let Some(from) = from else { return false };
+    let mut is_other = false;
+    let paging = &pane.paging;
+    pane.take_pattern(page)
+        && paging.place(page, &from, &mut |_| is_other = true).is_ok()
+        && !is_other
 }
 
 /// The runs of a batch whose pages and slots follow each other.

@@ -14,7 +14,7 @@ use pontoon_hal::{
     link::{Link, LinkError, Registered, Remote},
     paging::PAGE,
 };
-use pontoon_signal::{Bound, Rank, Seq, Slot};
+use pontoon_signal::{Block, Bound, Rank, Seq, Slot};
 
 use crate::clock::Clock;
 
@@ -66,6 +66,7 @@ pub struct Home {
     in_handler: bool,
     inline_bytes: usize,
     system_atomics: bool,
+    is_direct: bool,
     /// Shared by all handles of it. Dropped last: whoever has the only one has the only one of the rest.
     users: Arc<()>,
 }
@@ -81,6 +82,8 @@ impl Home {
         let capabilities = link.capabilities(region.peer())?;
         let (in_handler, inline_bytes) = (capabilities.mapped, capabilities.inline_bytes);
         let system_atomics = capabilities.system_atomics;
+        // One that is away is asked only when it is used.
+        let is_direct = in_handler && !matches!(link.mapped(&region, 0, 0), Ok(None));
         Ok(Some(Self {
             link,
             region,
@@ -90,6 +93,7 @@ impl Home {
             in_handler,
             inline_bytes,
             system_atomics,
+            is_direct,
             users: Arc::default(),
         }))
     }
@@ -118,6 +122,16 @@ impl Home {
     /// Whether it can be reached where an access faults: over mapped memory, where nothing is waited for.
     pub(crate) fn in_handler(&self) -> bool {
         self.in_handler
+    }
+
+    /// Whether its pages can be put in place from its own memory, which is mapped here.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+
+    /// So many pages from `page` on, as its memory has them.
+    pub(crate) fn pages(&self, page: usize, count: usize) -> Result<Option<Block>, LinkError> {
+        self.link.mapped(&self.region, self.layout.data() + page * PAGE, count * PAGE)
     }
 
     /// The most bytes that [`write_inline`](Self::write_inline) takes.

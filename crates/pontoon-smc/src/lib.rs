@@ -51,6 +51,8 @@ mod keeper;
 #[cfg(not(pontoon_loom))]
 mod mailbox;
 #[cfg(not(pontoon_loom))]
+mod origin;
+#[cfg(not(pontoon_loom))]
 mod owed;
 #[cfg(not(pontoon_loom))]
 mod pane;

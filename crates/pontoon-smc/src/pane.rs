@@ -33,7 +33,8 @@ pub(crate) struct Pane {
     pub(crate) streams: Streams,
     /// Held while the kernel is asked which pages were stored to, until they are marked: who asks next finds the marks.
     pub(crate) finding: Mutex<()>,
-    /// A bit for each page whose stores are written through: no plain store changes it, and none of ours may.
+    /// A bit for each page that is read only, or whose stores are written through: no plain store changes it, and none of
+    /// ours may.
     guarded: OnceLock<Words>,
     /// Alone while pages become guarded, beside each other those who store to pages that are not.
     changing: Turns,
@@ -67,7 +68,7 @@ impl Pane {
         let (counts, streams, finding, changing, through) = Default::default();
         let (extents, guarded) = (held.into(), OnceLock::new());
         let [lost, strays] = [Bits::new(pages)?, Bits::new(pages)?];
-        Ok(Self {
+        let pane = Self {
             window,
             paging,
             extents,
@@ -79,7 +80,12 @@ impl Pane {
             guarded,
             changing,
             through,
-        })
+        };
+        for extent in pane.extents.iter().filter(|extent| extent.read_only) {
+            pane.paging.read_only(extent.pages.clone())?;
+            pane.set_guarded(extent.pages.clone())?;
+        }
+        Ok(pane)
     }
 
     /// The extent of a page.
@@ -137,7 +143,7 @@ impl Pane {
         gone
     }
 
-    /// Whether stores to a page are written through.
+    /// Whether a page is read only, or stores to it are written through.
     pub(crate) fn is_guarded(&self, page: usize) -> bool {
         let guarded = self.guarded.get();
         guarded.is_some_and(|bits| bits[page / 64].load(Relaxed) & 1 << (page % 64) != 0)

@@ -57,6 +57,8 @@ pub(crate) struct Inner {
     pub(crate) owed: Owed,
     pub(crate) panes: Box<[OnceLock<Arc<Pane>>]>,
     opened: Mutex<usize>,
+    /// Set once all slots have memory.
+    touched: OnceLock<()>,
     pub(crate) stages: Stages,
     /// Pages that calls keep where they are.
     pub(crate) pinned: AtomicU64,
@@ -135,6 +137,10 @@ impl Pool {
         if let Some(other) = others.find(|it| it.start < new.end && new.start < it.end) {
             return Err(OpenError::Twice { new, other });
         }
+        if !extents.iter().all(Extent::is_direct) {
+            // Pages are to land there, and a miss is not to wait for a page of the pool's own.
+            inner.touched.get_or_init(|| touch(&inner.memory[..inner.table.len() * PAGE_WORDS]));
+        }
         let pane = Arc::new(Pane::open(*opened, paging, extents)?);
         let _ = inner.panes[*opened].set(Arc::clone(&pane));
         *opened += 1;
@@ -146,7 +152,9 @@ impl Pool {
         self.inner.registrations.load(Relaxed)
     }
 
-    /// Bytes that it takes itself: slots, stages and tables. Windows take as many again as there are resident pages.
+    /// Bytes that it takes itself: slots, stages and tables. Windows take as many again as there are resident pages. Slots have
+    /// no memory as long as there are only windows whose pages are all [read only](Extent::read_only) and come from homes that are
+    /// mapped here, unless the pool is locked.
     pub fn bytes(&self) -> usize {
         let inner = &self.inner;
         let tables = inner.table.bytes() + inner.marks.bytes();
@@ -174,8 +182,8 @@ impl Inner {
         let versions = slots.next_multiple_of(PAGE_WORDS);
         let words = slots * PAGE_WORDS + versions + STAGES * STAGE / 8 + 1;
         let memory = Words::zeroed(words)?;
-        // All of it is here from now on: a miss is not to wait for a page of the pool's own.
-        memory.iter().step_by(PAGE_WORDS).for_each(|word| word.store(0, Relaxed));
+        // All but the slots is here from now on: a miss is not to wait for a page of the pool's own.
+        touch(&memory[slots * PAGE_WORDS..]);
         if settings.lock {
             lock(memory.block());
         }
@@ -193,6 +201,7 @@ impl Inner {
             owed: Owed::new(slots)?,
             panes: (0..PageId::WINDOWS_MAX).map(|_| OnceLock::new()).collect(),
             opened: Mutex::new(0),
+            touched: OnceLock::new(),
             stages: Stages::default(),
             pinned: AtomicU64::new(0),
             registered: Mutex::default(),
@@ -338,6 +347,13 @@ impl Drop for Keeper {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pool({} of {} pages)", self.resident(), self.inner.table.len())
+    }
+}
+
+/// Has the kernel give memory to pages of a pool, whoever uses them meanwhile.
+fn touch(words: &[AtomicU64]) {
+    for word in words.iter().step_by(PAGE_WORDS) {
+        let _ = word.compare_exchange(0, 0, Relaxed, Relaxed);
     }
 }
 

@@ -67,6 +67,7 @@ impl Window {
     ) -> Result<u64, SmcError> {
         let mut clock = Clock::bound(bound);
         let cell = self.cell(flag)?;
+        self.extent_of(flag..flag + 8)?.writable()?;
         let before = self.one_home(&bytes, flag, &mut clock)?;
         if !before.home.has_system_atomics() {
             return Err(before.unable(

@@ -254,6 +254,7 @@ impl Inner {
         sending: &mut Sending<'_>,
         clock: &mut Clock,
     ) -> Result<(), SmcError> {
+        debug_assert!(!extent.read_only, "page {page} has no twin");
         let home_page = place.at_home(extent, page) * PAGE;
         let first = sending.runs.len();
         let (mut used, mut word_in_use) = (sending.used, usize::MAX);

@@ -6,7 +6,8 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Pages that are resident at most. Each takes twice its bytes: in the window, and in the pool.
+    /// Pages that are resident at most. Each takes twice its bytes: in the window, and in the pool; but see
+    /// [`lock`](Self::lock).
     pub pages: usize,
     /// How long an access waits for its page. After that it reads the pattern.
     pub deadline: Duration,
@@ -17,7 +18,8 @@ pub struct Settings {
     /// The most pages that are fetched ahead of an access.
     pub ahead: usize,
     /// Whether its memory is to be locked: else a miss may wait for the kernel to bring a page of the pool's own. If
-    /// it cannot be, a line of the log says so and the pool goes on without.
+    /// it cannot be, a line of the log says so and the pool goes on without. A pool whose windows are all
+    /// [read only](crate::Extent::read_only) needs no memory for its slots, and has some all the same if it is locked.
     pub lock: bool,
     /// Below so many free pages, room is made in the background, up to twice as many.
     pub low: usize,

@@ -60,7 +60,7 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`SmcError::Twice`] if some of the pages are written through already; [`SmcError::Occupied`] if other calls did not leave
+    /// [`SmcError::ReadOnly`]; [`SmcError::Twice`] if some of the pages are written through already; [`SmcError::Occupied`] if other calls did not leave
     /// the window in time; [`SmcError::Paging`] where stores cannot be trapped, as on other processors than x86-64; else [`SmcError`] if what was
     /// stored before did not go home: then call it again, as stores to the range raise SIGSEGV meanwhile.
     ///
@@ -74,6 +74,7 @@ impl Window {
         bound: Bound,
     ) -> Result<Through, SmcError> {
         self.mapped(&bytes)?;
+        self.writable(&bytes)?;
         let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
         if pages.is_empty() {
             return Err(SmcError::OutOfRange { asked: bytes, bytes: self.bytes() });

@@ -159,6 +159,7 @@ impl<T: Integer> Cell<'_, T> {
     fn change(&self, bound: Bound, new: impl Fn(T) -> Option<T>) -> Result<T, SmcError> {
         let mut clock = Clock::bound(bound);
         let extent = self.window.extent_of(self.offset..self.offset + T::BYTES)?;
+        extent.writable()?;
         let place = extent.place(&mut clock).ok_or_else(|| late(extent, clock.waited()))?;
         if !place.home.changes_beside_writes() {
             return Err(place.unable(

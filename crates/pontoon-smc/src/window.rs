@@ -57,7 +57,7 @@ impl Window {
     }
 
     /// The aligned word at `offset`. Loading and storing is as by plain instructions: it fetches where nothing is
-    /// here.
+    /// here, and a store to what is [read only](crate::Extent::read_only) raises SIGSEGV.
     ///
     /// # Errors
     ///
@@ -97,6 +97,9 @@ impl Window {
         let started = Os.now();
         let mut all = Released::default();
         for (extent, pages) in self.extents(&bytes)? {
+            if extent.read_only {
+                continue;
+            }
             let left = bound.less(Nanos(Os.now().since(started).0));
             if let Err(unavailable) = self.available(extent) {
                 // It is not sent, and is told of all the same.
@@ -307,6 +310,11 @@ impl Window {
         uncached
             .next()
             .map_or(Ok(()), |(extent, _)| Err(SmcError::Uncached { bytes: extent.bytes() }))
+    }
+
+    /// That this process may write to all of `bytes`.
+    pub(crate) fn writable(&self, bytes: &Range<usize>) -> Result<(), SmcError> {
+        self.extents(bytes)?.into_iter().try_for_each(|(extent, _)| extent.writable())
     }
 
     fn whole(&self, bytes: &Range<usize>) -> Result<Range<usize>, SmcError> {

@@ -49,23 +49,26 @@ fn range() -> impl Strategy<Value = (usize, usize)> {
 fn step() -> impl Strategy<Value = Step> {
     // Bytes of a few pages, and of all.
     let byte = || prop_oneof![0..4 * PAGE, 0..PAGES * PAGE];
-    let client = 0..2_usize;
+    let (client, any_client) = (0..2_usize, || 0..=READER);
     prop_oneof![
         6 => (client.clone(), byte(), 1..40_usize, any::<u8>())
             .prop_map(|(client, byte, len, value)| Step::Store { client, byte, len, value }),
-        4 => (client.clone(), byte()).prop_map(|(client, byte)| Step::Load { client, byte }),
+        5 => (any_client(), byte()).prop_map(|(client, byte)| Step::Load { client, byte }),
         2 => (client.clone(), range()).prop_map(|(client, pages)| Step::Release { client, pages }),
-        2 => (client.clone(), range()).prop_map(|(client, pages)| Step::Acquire { client, pages }),
+        3 => (any_client(), range()).prop_map(|(client, pages)| Step::Acquire { client, pages }),
         1 => (client, 0..CELLS, any::<u64>())
             .prop_map(|(client, word, value)| Step::Cell { client, word, value }),
     ]
 }
 
+/// The client whose extents are read only.
+const READER: usize = 2;
+
 /// Words that are written through, by anybody; no plain store touches them.
 const CELLS: usize = 64;
 const CELLS_AT: usize = (PAGES - 1) * PAGE;
 
-fn client(pair: &Pair, pages: usize, class: Class) -> Client {
+fn client(pair: &Pair, pages: usize, with: impl Fn(Extent) -> Extent) -> Client {
     let mut settings = Settings::for_pages(pages);
     settings.low = 0;
     let pool = Pool::new(settings).unwrap();
@@ -74,8 +77,8 @@ fn client(pair: &Pair, pages: usize, class: Class) -> Client {
     let half = PAGES / 2 * PAGE;
     // Two extents, of which the second begins elsewhere at home: it is the first half there.
     let extents = vec![
-        Extent::new(0..half, home.clone(), half).class(class),
-        Extent::new(half..2 * half, home, 0).class(class),
+        with(Extent::new(0..half, home.clone(), half)),
+        with(Extent::new(half..2 * half, home, 0)),
     ];
     Client::new(pool.window(plain.clone(), extents).unwrap(), plain)
 }
@@ -94,13 +97,17 @@ struct Byte {
     home: Vec<u8>,
     /// What the other may see: what home may have had when he last acquired it, and all since.
     seen: Vec<u8>,
+    /// The same of who reads only.
+    read: Vec<u8>,
 }
 
 fn run(steps: &[Step], pages: usize, class: Class) {
     let pair = pair(PAGES);
-    let clients = [client(&pair, pages, class), client(&pair, pages, class)];
+    let writer = || client(&pair, pages, |extent| extent.class(class));
+    let reader = client(&pair, pages, |extent| extent.class(class).read_only());
+    let clients = [writer(), writer(), reader];
     let mut model = std::collections::HashMap::<usize, Byte>::new();
-    let fresh = || Byte { written: 0, home: vec![0], seen: vec![0] };
+    let fresh = || Byte { written: 0, home: vec![0], seen: vec![0], read: vec![0] };
     let mut cells = [0_u64; CELLS];
     for step in steps {
         match *step {
@@ -116,6 +123,7 @@ fn run(steps: &[Step], pages: usize, class: Class) {
                     known.written = value;
                     known.home.push(value);
                     known.seen.push(value);
+                    known.read.push(value);
                 }
             }
             Step::Load { client, byte } => {
@@ -124,7 +132,9 @@ fn run(steps: &[Step], pages: usize, class: Class) {
                 }
                 let found = clients[client].load(byte);
                 let known = model.entry(byte).or_insert_with(fresh);
-                if byte % 2 == client {
+                if client == READER {
+                    assert!(known.read.contains(&found), "byte {byte}, read only: {found}");
+                } else if byte % 2 == client {
                     assert_eq!(found, known.written, "its own byte {byte}");
                 } else {
                     assert!(known.seen.contains(&found), "byte {byte}: {found}");
@@ -149,12 +159,10 @@ fn run(steps: &[Step], pages: usize, class: Class) {
                 clients[client].window.acquire(bytes.clone(), patient()).unwrap();
                 for (&byte, known) in &mut model {
                     if byte % 2 != client && bytes.contains(&byte) {
-                        known.seen.clone_from(&known.home);
+                        let seen = if client == READER { &mut known.read } else { &mut known.seen };
+                        seen.clone_from(&known.home);
                         let found = clients[client].load(byte);
-                        assert!(
-                            known.seen.contains(&found),
-                            "byte {byte} after an acquire: {found}"
-                        );
+                        assert!(seen.contains(&found), "byte {byte} after an acquire: {found}");
                     }
                 }
             }

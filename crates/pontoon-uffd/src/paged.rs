@@ -1,16 +1,17 @@
 //! A window as the hardware layer knows it: what `hal::paging` promises, by userfaultfd.
 
 use core::{ops::Range, ptr::NonNull};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pontoon_hal::{
     guard::{Guard, Storer},
     paging::{self, PAGE, PageFault, Paging, PagingError, Written},
 };
 use pontoon_signal::{
-    Block,
+    Block, SystemError,
     shim::{AtomicU64, yield_now},
 };
+use rustix::io::Errno;
 
 use crate::{
     Attached, Fault, Feature, Features, PageError, Pager, Placed, ReserveError, Run, ServeError,
@@ -31,13 +32,16 @@ const TRIES: u32 = 1_000;
 /// `UFFDIO_MOVE`, which takes a page out of the page table as it is: a store is before that, or faults.
 /// P5: shelves are taken by trying each, and no more than 16 threads look at one at a time; more than that
 /// are refused with `EBUSY`, as by a kernel that is.
-/// P6 by `mprotect` and SIGSEGV, on x86-64: a guarded page, which nobody stores to, is taken by dropping it.
+/// P6 by `mprotect` and SIGSEGV, with a storer on x86-64 alone: a guarded page, which nobody stores to, is taken by
+/// dropping it.
 #[derive(Debug)]
 pub struct Paged {
     window: Arc<Window>,
     shelves: Box<[Mutex<Shelf>]>,
     /// Which pages are guarded.
     guarded: OnceLock<Bits>,
+    /// The same, for who serves the window anew, which opens all of it.
+    closed: Mutex<Vec<Range<usize>>>,
 }
 
 /// Who serves a window's faults, as long as it is kept.
@@ -70,7 +74,7 @@ impl Paged {
         }
         let shelves = (0..SHELVES).map(|_| window.shelf(1).map(Mutex::new));
         let shelves = shelves.collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self { window, shelves, guarded: OnceLock::new() }))
+        Ok(Arc::new(Self { window, shelves, guarded: OnceLock::new(), closed: Mutex::default() }))
     }
 
     /// The window itself.
@@ -92,8 +96,27 @@ impl Paged {
         let asked: Arc<dyn Pager> = Arc::new(Asked(pager));
         match self.window.service() {
             Service::InThread => attach(&self.window, asked).map(Serving::InThread),
-            Service::Served => Server::start(&self.window, asked, threads).map(Serving::Threads),
+            Service::Served => {
+                let server = Server::start(&self.window, asked, threads)?;
+                for pages in self.closed().iter() {
+                    self.protect(pages).map_err(|errno| SystemError {
+                        call: "mprotect",
+                        code: errno.raw_os_error(),
+                    })?;
+                }
+                Ok(Serving::Threads(server))
+            }
         }
+    }
+
+    /// Nothing panics while it is held, so what is behind is whole.
+    fn closed(&self) -> MutexGuard<'_, Vec<Range<usize>>> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn protect(&self, pages: &Range<usize>) -> Result<(), Errno> {
+        let page = self.window.page_bytes();
+        self.window.reserved().read_only(pages.start * page..pages.end * page)
     }
 }
 
@@ -192,19 +215,7 @@ impl Paging for Paged {
         pages: Range<usize>,
         storer: Arc<dyn Storer>,
     ) -> Result<Box<dyn Guard>, PagingError> {
-        if pages.is_empty() || pages.end > self.window.pages() {
-            return Err(EMPTY);
-        }
-        if self.guarded.get().is_none() {
-            let refused = |error: pontoon_signal::SystemError| PagingError {
-                call: error.call,
-                code: error.code,
-                remedy: "there is no memory for a bit a page",
-            };
-            // Another that was quicker has none of its bits set yet, or all.
-            let _ = self.guarded.set(Bits::new(self.window.pages()).map_err(refused)?);
-        }
-        let bytes = pages.start * self.window.page_bytes()..pages.end * self.window.page_bytes();
+        self.guardable(&pages)?;
         // Before: other threads may be storing to them.
         let guard = crate::trap::guard(&self.window, pages.clone(), storer);
         let guard = guard.map_err(|error| PagingError {
@@ -216,15 +227,7 @@ impl Paging for Paged {
             },
             remedy: "64 ranges of a process can be guarded, behind no more than 8 handlers of SIGSEGV",
         })?;
-        self.window.reserved().read_only(bytes).map_err(|errno| PagingError {
-            call: "mprotect",
-            code: errno.raw_os_error(),
-            remedy: "raise vm.max_map_count: a guarded range splits the window's mapping",
-        })?;
-        // After: until then a page that is taken may be stored to.
-        if let Some(guarded) = self.guarded.get() {
-            guarded.set(pages, pontoon_signal::shim::Ordering::Relaxed);
-        }
+        self.close(pages)?;
         Ok(guard)
     }
 
@@ -236,9 +239,47 @@ impl Paging for Paged {
             remedy: "stores are decoded on x86-64 alone: use cells",
         })
     }
+
+    fn read_only(&self, pages: Range<usize>) -> Result<(), PagingError> {
+        self.guardable(&pages)?;
+        self.close(pages)
+    }
 }
 
 impl Paged {
+    /// Makes room to say of `pages` that they are guarded.
+    fn guardable(&self, pages: &Range<usize>) -> Result<(), PagingError> {
+        if pages.is_empty() || pages.end > self.window.pages() {
+            return Err(EMPTY);
+        }
+        if self.guarded.get().is_none() {
+            let refused = |error: SystemError| PagingError {
+                call: error.call,
+                code: error.code,
+                remedy: "there is no memory for a bit a page",
+            };
+            // Another that was quicker has none of its bits set yet, or all.
+            let _ = self.guarded.set(Bits::new(self.window.pages()).map_err(refused)?);
+        }
+        Ok(())
+    }
+
+    /// Has each store to `pages` raise SIGSEGV.
+    fn close(&self, pages: Range<usize>) -> Result<(), PagingError> {
+        let mut closed = self.closed();
+        self.protect(&pages).map_err(|errno| PagingError {
+            call: "mprotect",
+            code: errno.raw_os_error(),
+            remedy: "raise vm.max_map_count: a guarded range splits the window's mapping",
+        })?;
+        closed.push(pages.clone());
+        // After: until then a page that is taken may be stored to.
+        if let Some(guarded) = self.guarded.get() {
+            guarded.set(pages, pontoon_signal::shim::Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Puts a page back as it was, in place of whatever was put there meanwhile.
     fn put_back(&self, page: usize, words: &[AtomicU64]) -> Result<(), PagingError> {
         let lost = |error| PagingError::loss(told(error).code);

@@ -147,7 +147,6 @@ impl Reserved {
     }
 
     /// Has every store to a range of bytes raise SIGSEGV.
-    #[cfg(target_arch = "x86_64")]
     pub(crate) fn read_only(&self, range: Range<usize>) -> Result<(), Errno> {
         self.protect(range, MprotectFlags::READ)
     }

@@ -35,7 +35,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options) -> Result<(), ToolError> {
-    options.reach.with(|client| {
+    options.reach.to_read(|client| {
         let range = client.range(options.at, options.bytes)?;
         let mut output: Box<dyn Write> =
             match &options.output {

@@ -156,7 +156,23 @@ impl Reach {
         &self,
         work: impl FnOnce(&Client) -> Result<T, ToolError>,
     ) -> Result<T, ToolError> {
-        let client = self.open()?;
+        self.with_an(|extent| extent, work)
+    }
+
+    /// The same, for work that stores nothing.
+    pub(super) fn to_read<T>(
+        &self,
+        work: impl FnOnce(&Client) -> Result<T, ToolError>,
+    ) -> Result<T, ToolError> {
+        self.with_an(Extent::read_only, work)
+    }
+
+    fn with_an<T>(
+        &self,
+        extent: fn(Extent) -> Extent,
+        work: impl FnOnce(&Client) -> Result<T, ToolError>,
+    ) -> Result<T, ToolError> {
+        let client = self.open(extent)?;
         match work(&client) {
             Ok(done) => client.end().map(|()| done),
             Err(error) => {
@@ -166,7 +182,7 @@ impl Reach {
         }
     }
 
-    fn open(&self) -> Result<Client, ToolError> {
+    fn open(&self, extent: fn(Extent) -> Extent) -> Result<Client, ToolError> {
         // With less the pages that come together would drive each other out before they are used.
         let least = POOL_MIN.max(2 * self.class.pages());
         if self.pool < least {
@@ -177,7 +193,7 @@ impl Reach {
         settings.deadline = self.door.deadline;
         let pool = Pool::new(settings).map_err(MapError::from)?;
         let world = self.join()?;
-        match self.map(&world, &pool) {
+        match self.map(&world, &pool, extent) {
             Ok((window, bytes, faults)) => {
                 let stack = on_this_thread().map_err(ToolError::Stack)?;
                 // So little at once that what is looked at is here.
@@ -225,14 +241,19 @@ impl Reach {
         }
     }
 
-    fn map(&self, world: &World, pool: &Pool) -> Result<(Mapped, usize, String), ToolError> {
+    fn map(
+        &self,
+        world: &World,
+        pool: &Pool,
+        with: fn(Extent) -> Extent,
+    ) -> Result<(Mapped, usize, String), ToolError> {
         let round = Bound::within(ROUND);
         let bytes = world.job().get(BYTES, round).map_err(WorldError::from)?;
         let bytes = bytes.try_into().map(u64::from_le_bytes).unwrap_or_default();
         let home = world.home(pool, Rank(0), MEMORY, round)?;
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(home.bytes());
         world.barrier(READY, round)?;
-        let extent = Extent::new(0..home.bytes(), home, 0).class(self.class.0);
+        let extent = with(Extent::new(0..home.bytes(), home, 0).class(self.class.0));
         let faults = match self.door.faults.0 {
             Faults::Auto if extent.is_mapped() => Faults::InThread,
             Faults::Auto => Faults::Threads(2),

@@ -176,6 +176,23 @@ pub trait Link: Send + Sync + fmt::Debug {
         range: Range<usize>,
     ) -> Result<Seq, LinkError>;
 
+    /// The `bytes` bytes of `from` from `offset` on, where they are mapped in this process: who copies from there at once
+    /// has what a [`read`](Self::read) would bring. `None` where they are not, by any
+    /// link that does not know better. No [report](Self::report) counts it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read).
+    fn mapped(
+        &self,
+        from: &Remote,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<Option<Block>, LinkError> {
+        let _ = (from, offset, bytes);
+        Ok(None)
+    }
+
     /// Writes as [`write`](Self::write) does, then grows `signal`, which is the same peer's, by `n`.
     ///
     /// # Errors

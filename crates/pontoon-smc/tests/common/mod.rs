@@ -51,17 +51,24 @@ struct State {
     there: Vec<bool>,
     /// What was in each page when it was last looked at.
     seen: Vec<Vec<u64>>,
+    /// Pages that are read only.
+    closed: Vec<bool>,
 }
 
 impl Plain {
     pub(crate) fn new(pages: usize) -> Arc<Self> {
         let words = Words::zeroed(pages * PAGE_WORDS).unwrap();
-        let state = State { there: vec![false; pages], seen: vec![Vec::new(); pages] };
+        let [there, closed] = [(); 2].map(|()| vec![false; pages]);
+        let state = State { there, closed, seen: vec![Vec::new(); pages] };
         Arc::new(Self { words, pages, state: Mutex::new(state) })
     }
 
     pub(crate) fn is_there(&self, page: usize) -> bool {
         self.state.lock().unwrap().there[page]
+    }
+
+    fn is_closed(&self, page: usize) -> bool {
+        self.state.lock().unwrap().closed[page]
     }
 
     /// An access: nobody takes the page away while it is made. `None` if the page is not there.
@@ -169,6 +176,11 @@ impl Paging for Plain {
         }
         Ok(())
     }
+
+    fn read_only(&self, pages: Range<usize>) -> Result<(), PagingError> {
+        self.state.lock().unwrap().closed[pages].fill(true);
+        Ok(())
+    }
 }
 
 /// A window and the memory that it is in.
@@ -206,6 +218,7 @@ impl Client {
     }
 
     pub(crate) fn store(&self, byte: usize, value: u8) {
+        assert!(!self.plain.is_closed(byte / PAGE), "byte {byte} is read only");
         self.access(byte / PAGE, |words| {
             let word = &words[byte / 8 % PAGE_WORDS];
             let mut seen = word.load(Relaxed);

@@ -157,7 +157,7 @@ impl Link for Silent {
         "silent"
     }
     delegate_link!(inner: rank, capabilities, peer_state, end_peer, register, attach, attach_signal);
-    delegate_link!(inner: owns);
+    delegate_link!(inner: owns, mapped);
     delegate_link!(inner: fence, explain, report);
     fn write(
         &self,

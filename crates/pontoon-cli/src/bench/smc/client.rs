@@ -147,7 +147,12 @@ impl Client {
             Step::Verify => self.verify(),
             Step::Miss { pages } => self.miss(pages as usize),
             Step::Bare { pages } => self.bare_miss(pages as usize),
-            Step::Prefetch { pages } => self.prefetch(pages as usize),
+            Step::Prefetch { pages } => {
+                self.in_order(&self.open_for(pages as usize, Class::Small)?, pages as usize)
+            }
+            Step::PrefetchReadOnly { pages } => {
+                self.in_order(&self.open_to_read(pages as usize, Class::Small)?, pages as usize)
+            }
             Step::Release { pages } => Ok(self.release(pages as usize)?.0),
             Step::Sent { pages } => Ok(self.release(pages as usize)?.1),
             Step::Place { pages } => self.place(pages as usize),
@@ -164,17 +169,29 @@ impl Client {
 
     /// A window with room for so many pages.
     pub(super) fn open_for(&self, pages: usize, class: Class) -> Result<Opened, BenchError> {
-        // More than the keeper would make room for.
-        self.open_with(pages + pages / 4 + 64, class)
+        self.open_with(roomy(pages), class)
+    }
+
+    /// The same, which is read only.
+    pub(super) fn open_to_read(&self, pages: usize, class: Class) -> Result<Opened, BenchError> {
+        self.open_as(roomy(pages), |extent| extent.class(class).read_only())
     }
 
     pub(super) fn open_with(&self, pool: usize, class: Class) -> Result<Opened, BenchError> {
+        self.open_as(pool, |extent| extent.class(class))
+    }
+
+    fn open_as(
+        &self,
+        pool: usize,
+        with: impl FnOnce(Extent) -> Extent,
+    ) -> Result<Opened, BenchError> {
         let mut settings = Settings::for_pages(pool);
         settings.deadline = self.served.deadline;
         let pool = Pool::new(settings).map_err(MapError::from)?;
         let home = pool.home(self.way.link(), self.remote.clone()).map_err(MapError::from)?;
         let home = home.ok_or(BenchError::OutOfStep)?;
-        let extent = Extent::new(0..self.bytes, home, 0).class(class);
+        let extent = with(Extent::new(0..self.bytes, home, 0));
         Ok(Opened {
             window: Mapped::open(&pool, vec![extent], self.served.faults)?,
             pool,
@@ -222,8 +239,7 @@ impl Client {
         Ok(since(start) / at.len() as f64)
     }
 
-    fn prefetch(&mut self, pages: usize) -> Result<f64, BenchError> {
-        let opened = self.open_for(pages, Class::Small)?;
+    fn in_order(&self, opened: &Opened, pages: usize) -> Result<f64, BenchError> {
         let mut took = Vec::new();
         for first in (0..pages).step_by(BLOCK) {
             let block = first..pages.min(first + BLOCK);
@@ -285,6 +301,11 @@ impl Client {
         all.truncate(count);
         all
     }
+}
+
+/// Room for so many pages: more than the keeper would make.
+fn roomy(pages: usize) -> usize {
+    pages + pages / 4 + 64
 }
 
 pub(super) fn sum<'w>(words: impl IntoIterator<Item = &'w AtomicU64>) -> u64 {

@@ -5,14 +5,14 @@
 //!
 //! - `miss`: pages touched at random, each a fault; `bare` is the same by the kernel's part alone, which puts
 //!   home's own page in place: no table, no twin, no deadline.
-//! - `prefetch/page`: all read in order, by one thread.
+//! - `prefetch/page`: all read in order, by one thread; `prefetch/read_only/page` from a window that is read only.
 //! - `release/…`: pages of which 64 bytes have changed; `copy` is a copy of these to their places, and `software`
 //!   what a release takes beyond. `bytes/ratio/changed` is what is sent, versions included, over what changed,
 //!   `shared/…` the same of four threads that change lines of one page and release each.
 //! - `acquire/clean`: a page that has not changed.
 //! - `bulk`, `cold`, `warm`: 4 MiB, and 64 bytes at random, for the first time and again. *copy* reads into memory of
 //!   this rank and copies from there to where it is used, *remote* reads to where it is used, and both again each time;
-//!   *smc* loads from the window, and *memory* from memory of this rank. `break_even` is after how many touches
+//!   *smc* loads from the window, `read_only` from one that is read only, and *memory* from memory of this rank. `break_even` is after how many touches
 //!   a page that was fetched has cost what as many remote reads would.
 //! - `registrations`: how often 10,000 steps through a pool of 256 pages register memory.
 //! - `memory/…`: what a window of 1 TiB takes, made of 1024 extents, over its resident pages and their twins, the

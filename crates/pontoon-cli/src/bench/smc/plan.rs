@@ -79,6 +79,7 @@ impl Plan {
             steps.push(Step::Bare { pages: self.some });
         }
         steps.push(Step::Prefetch { pages: self.all });
+        steps.push(Step::PrefetchReadOnly { pages: self.all });
         for &pages in self.released.iter().filter(|_| writes) {
             steps.push(Step::Release { pages });
             if bare {
@@ -91,6 +92,7 @@ impl Plan {
         }
         steps.push(Step::Acquire { pages: self.acquired });
         steps.extend(How::FETCH.map(Step::Bulk));
+        steps.push(Step::Bulk(How::ReadOnly));
         steps.extend(How::FETCH.map(|how| Step::Cold { how, places: self.some }));
         steps.extend(How::ALL.map(|how| Step::Warm { how, places: self.some }));
         if memory {
@@ -204,6 +206,8 @@ impl Plan {
         add("miss/bare", Unit::Ns, Row::Of(bare));
         add("miss/ratio/bare", Unit::Ratio, Row::Ratio(miss, bare));
         add("prefetch/page", Unit::Ns, Row::Of(Step::Prefetch { pages: self.all }));
+        let read_only = Row::Of(Step::PrefetchReadOnly { pages: self.all });
+        add("prefetch/read_only/page", Unit::Ns, read_only);
         for (at, &pages) in self.released.iter().enumerate() {
             let name = format!("release/{pages}");
             add(&name, Unit::Ns, Row::Of(Step::Release { pages }));
@@ -221,6 +225,8 @@ impl Plan {
         // Of rates, so that more is better.
         let bulk = Row::Ratio(Step::Bulk(How::Copy), Step::Bulk(How::Smc));
         add("bulk/ratio/copy", Unit::Ratio, bulk);
+        let read_only = Row::Ratio(Step::Bulk(How::Copy), Step::Bulk(How::ReadOnly));
+        add("bulk/read_only/ratio/copy", Unit::Ratio, read_only);
         for how in How::FETCH {
             add(&format!("cold/{}", how.name()), Unit::Ns, Row::Of(Step::Cold { how, places }));
         }

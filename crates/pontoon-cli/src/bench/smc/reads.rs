@@ -21,8 +21,11 @@ impl Client {
     pub(super) fn bulk(&mut self, how: How) -> Result<f64, BenchError> {
         let at = self.turn as usize % (self.bytes / BULK).max(1) * BULK;
         let bytes = BULK.min(self.bytes);
-        if how == How::Smc {
-            let opened = self.open_for(bytes / PAGE, Class::Large)?;
+        if matches!(how, How::Smc | How::ReadOnly) {
+            let opened = match how {
+                How::ReadOnly => self.open_to_read(bytes / PAGE, Class::Large)?,
+                _ => self.open_for(bytes / PAGE, Class::Large)?,
+            };
             let start = Os.now();
             black_box(sum(opened.window.pages(at..at + bytes)?.flatten()));
             let took = since(start);
@@ -37,7 +40,7 @@ impl Client {
                 self.copy(0..bytes, used.clone())?;
             }
             How::Remote => self.read(at, used.clone())?,
-            How::Smc | How::Memory => {}
+            How::Smc | How::ReadOnly | How::Memory => {}
         }
         black_box(sum(&self.memory[used.start / 8..used.end / 8]));
         Ok(since(start))
@@ -55,6 +58,7 @@ impl Client {
         let at: Vec<usize> = pages.iter().map(|&page| page * PAGE + line(page)).collect();
         let opened = match how {
             How::Smc => Some(self.open_for(places, Class::Small)?),
+            How::ReadOnly => Some(self.open_to_read(places, Class::Small)?),
             _ => None,
         };
         let local = Words::zeroed(if how == How::Memory { self.bytes / 8 } else { 1 })?;
@@ -74,7 +78,7 @@ impl Client {
                         self.read(at, BULK..BULK + LINE)?;
                         &self.memory[BULK / 8..]
                     }
-                    How::Smc => window,
+                    How::Smc | How::ReadOnly => window,
                     How::Memory => &local[at / 8..],
                 };
                 black_box(sum(&used[..LINE_WORDS]));

@@ -11,10 +11,14 @@ pub(crate) enum How {
     Smc,
     /// Not at all: they are memory of this rank.
     Memory,
+    /// By plain loads from a window that is read only.
+    ReadOnly,
 }
 
 impl How {
     pub(crate) const ALL: [Self; 4] = [Self::Copy, Self::Remote, Self::Smc, Self::Memory];
+    /// Each, by the number that it has in a word.
+    const EACH: [Self; 5] = [Self::Copy, Self::Remote, Self::Smc, Self::Memory, Self::ReadOnly];
     /// Those that fetch.
     pub(crate) const FETCH: [Self; 3] = [Self::Copy, Self::Remote, Self::Smc];
 
@@ -24,6 +28,7 @@ impl How {
             Self::Remote => "remote",
             Self::Smc => "smc",
             Self::Memory => "memory",
+            Self::ReadOnly => "read_only",
         }
     }
 }
@@ -39,6 +44,8 @@ pub(crate) enum Step {
     Bare { pages: u32 },
     /// Reads so many pages in order. A page.
     Prefetch { pages: u32 },
+    /// The same from a window that is read only. A page.
+    PrefetchReadOnly { pages: u32 },
     /// Releases so many pages, each with 64 bytes that changed. A page.
     Release { pages: u32 },
     /// Copies as many bytes to the same places of home. A page.
@@ -87,6 +94,7 @@ impl Step {
             Self::Steps { steps } => (13, How::Copy, 0, steps),
             Self::Memory { pages, run } => (14, How::Copy, run, pages),
             Self::End => (15, How::Copy, 0, 0),
+            Self::PrefetchReadOnly { pages } => (16, How::Copy, 0, pages),
         };
         kind << 56 | (how as u64) << 48 | u64::from(run) << 32 | u64::from(count)
     }
@@ -95,7 +103,7 @@ impl Step {
     pub(crate) fn of(word: u64) -> Option<Self> {
         let count = word as u32;
         let run = (word >> 32) as u16;
-        let how = *How::ALL.get((word >> 48) as usize & 0xFF)?;
+        let how = *How::EACH.get((word >> 48) as usize & 0xFF)?;
         Some(match word >> 56 {
             1 => Self::Verify,
             2 => Self::Miss { pages: count },
@@ -112,6 +120,7 @@ impl Step {
             13 => Self::Steps { steps: count },
             14 => Self::Memory { pages: count, run },
             15 => Self::End,
+            16 => Self::PrefetchReadOnly { pages: count },
             _ => return None,
         })
     }
@@ -135,6 +144,8 @@ mod tests {
             Step::Share { times: 7 },
             Step::Acquire { pages: 8 },
             Step::Bulk(How::Smc),
+            Step::Bulk(How::ReadOnly),
+            Step::PrefetchReadOnly { pages: most },
             Step::Cold { how: How::Remote, places: most },
             Step::Warm { how: How::Memory, places: 9 },
             Step::Steps { steps: 10_000 },

@@ -113,6 +113,16 @@ macro_rules! delegate_link {
             self.$link.read(from, offset, into, range)
         }
     };
+    (@mapped $link:tt) => {
+        fn mapped(
+            &self,
+            from: &$crate::link::Remote,
+            offset: usize,
+            bytes: usize,
+        ) -> Result<Option<::pontoon_signal::Block>, $crate::link::LinkError> {
+            self.$link.mapped(from, offset, bytes)
+        }
+    };
     (@write_signal $link:tt) => {
         fn write_signal(
             &self,

@@ -66,19 +66,21 @@ impl Mirror {
         let pool = Pool::new(settings).map_err(MapError::Open)?;
         let home = ranks.world.home(&pool, Rank(0), NAME, Bound::within(ranks.join))?;
         let (mut extents, mut end) = (Vec::new(), 0);
-        let mut add = |at_home: Range<usize>| {
+        let mut add = |at_home: Range<usize>, read_only: bool| {
             let start = end;
             end += at_home.len();
             if !at_home.is_empty() {
                 let extent = Extent::new(start..end, home.clone(), at_home.start);
-                extents.push(extent.class(Class::Large));
+                let extent = extent.class(Class::Large);
+                extents.push(if read_only { extent.read_only() } else { extent });
             }
             start..end
         };
-        let params_here = add(params);
+        // This rank loads them, and rank 0 alone changes them.
+        let params_here = add(params, true);
         let mut stored = |of: &Range<usize>, at_home: Range<usize>| {
             let start = of.start as isize - at_home.start as isize;
-            Stored { pages: add(at_home), start }
+            Stored { pages: add(at_home, false), start }
         };
         let parts = [stored(&map.gradients, gradients), stored(&map.losses, losses)];
         Ok(Self {
@@ -96,7 +98,7 @@ impl Mirror {
     pub(in crate::train::way::ranks) fn acquire(&self) -> Result<(), SmcError> {
         let _stack = stack()?;
         let acquired = self.window.acquire(self.params.clone(), Bound::within(self.bound))?;
-        self.changed.fetch_add(acquired.bytes, Relaxed);
+        self.changed.fetch_add(acquired.merged * PAGE as u64, Relaxed);
         Ok(())
     }
 
