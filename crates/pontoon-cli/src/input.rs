@@ -19,7 +19,7 @@ use rustix::{
 /// The most that is read of a file, in bytes; of a packed one, once it is unpacked.
 pub(crate) const MAX_BYTES: u64 = 256 << 20;
 /// How long a pipe or a terminal may be silent.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A file to read: an ordinary one, or a pipe or device, of which each read is bounded.
 #[derive(Debug)]

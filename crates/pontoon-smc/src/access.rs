@@ -138,7 +138,7 @@ impl Window {
                 if inner.table.turn(slot, id, State::Resident, State::Busy) {
                     match inner.put_back(pane, page, slot, clock) {
                         Ok(true) => return Ok(slot),
-                        Ok(false) => continue,
+                        Ok(false) => {}
                         Err(error) => {
                             inner.table.set(slot, State::Resident);
                             return Err(error.into());

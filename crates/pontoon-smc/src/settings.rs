@@ -19,7 +19,8 @@ pub struct Settings {
     pub ahead: usize,
     /// Whether its memory is to be locked: else a miss may wait for the kernel to bring a page of the pool's own. If
     /// it cannot be, a line of the log says so and the pool goes on without. A pool whose windows are all
-    /// [read only](crate::Extent::read_only) needs no memory for its slots, and has some all the same if it is locked.
+    /// [read only](crate::Extent::read_only), of homes that are mapped here, needs no memory for its slots, and has some all the same if it
+    /// is locked.
     pub lock: bool,
     /// Below so many free pages, room is made in the background, up to twice as many.
     pub low: usize,

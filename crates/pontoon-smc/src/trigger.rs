@@ -21,7 +21,7 @@ impl Inner {
     /// does not go home is kept, as by any release.
     pub(crate) fn see_to_triggers(&self, pane: &Pane, extent: &Held, clock: &Clock) {
         let triggers = self.settings.triggers;
-        if triggers.is_none() || extent.uncached || extent.is_unavailable() {
+        if triggers.is_none() || extent.uncached || extent.read_only || extent.is_unavailable() {
             return;
         }
         let Ok(found) = self.find(pane, &extent.pages) else { return };

@@ -227,7 +227,9 @@ impl Window {
         let unsent = self.inner().unsent(&self.pane, &(0..self.pane.paging.pages()));
         // What was stored to the pattern is lost, and goes nowhere.
         let is_kept = |slot| self.inner().table.state(slot) != State::Poisoned;
-        let kept = unsent.into_iter().filter(|&(_, slot)| is_kept(slot));
+        // A mark may come late, to a slot that a page has by now to which nobody can store.
+        let is_stored_to = |page| self.pane.extent(page).is_some_and(|extent| !extent.read_only);
+        let kept = unsent.into_iter().filter(|&(page, slot)| is_stored_to(page) && is_kept(slot));
         ranges(kept.map(|(page, _)| page))
     }
 

@@ -134,6 +134,10 @@ impl Paging for Flaky {
     fn discard(&self, pages: Range<usize>) -> Result<(), PagingError> {
         self.plain.discard(pages)
     }
+
+    fn read_only(&self, pages: Range<usize>) -> Result<(), PagingError> {
+        self.plain.read_only(pages)
+    }
 }
 
 struct Scene {
@@ -297,4 +301,28 @@ fn a_page_that_could_not_be_put_back_is_told_of_and_fetched_again() {
     let byte = lost[0].start;
     until("the page to be what home has", || client.load(byte) == 7);
     assert_eq!(pair.at_home(byte), 7);
+}
+
+/// A release marks the slot that it found of a page; meanwhile the page may have left it, and one that is read only have
+/// come to it.
+#[test]
+fn a_mark_that_comes_late_is_no_store_to_a_page_that_is_read_only() {
+    let pair = pair(PAGES);
+    let mut settings = settings(Duration::from_secs(5));
+    settings.triggers.pages = Some(1);
+    let pool = Pool::new(settings).unwrap();
+    let home = pool.home(&pair.link, pair.region.clone()).unwrap().unwrap();
+    let (plain, half) = (Plain::new(PAGES), PAGES / 2 * PAGE);
+    let flaky = Flaky::over(&plain, BUSY);
+    let stored_to = Extent::new(0..half, home.clone(), 0);
+    let extents = vec![stored_to, Extent::new(half..2 * half, home, half).read_only()];
+    let client = Client::new(pool.window(Arc::clone(&flaky) as _, extents).unwrap(), plain);
+    client.touch(PAGES / 2);
+    flaky.told.store(PAGES as u64 / 2 + 1, Relaxed);
+    client.window.release(0..half, patient()).unwrap();
+    assert_eq!(client.window.unsent(), []);
+    // The keeper looks 20 times a second.
+    thread::sleep(Duration::from_millis(300));
+    let statistics = client.window.statistics();
+    assert_eq!((statistics.triggered, statistics.dirty), (0, 0), "{statistics:?}");
 }

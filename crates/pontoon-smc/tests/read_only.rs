@@ -4,21 +4,15 @@
 mod common;
 mod setup;
 
-use std::{
-    env, fs,
-    os::unix::process::ExitStatusExt,
-    process::Command,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{env, fs, os::unix::process::ExitStatusExt, process::Command, sync::Arc, time::Duration};
 
-use common::{Client, Pair, Plain, counted::Counted, pair, patient, silent::Silent};
+use common::{Client, Pair, Plain, counted::Counted, pair, patient, silent::Silent, until};
 use pontoon_hal::{
     conformance::part,
     link::Link,
     paging::{PAGE, PageFault, Paging, Served},
 };
-use pontoon_signal::shim::{Ordering::Relaxed, yield_now};
+use pontoon_signal::shim::Ordering::Relaxed;
 use pontoon_smc::{Arrival, Class, Extent, Home, Pool, Settings, SmcError, Window};
 use pontoon_uffd::{Features, Paged, Service, Serving, on_this_thread};
 use rustix::process::Signal;
@@ -69,14 +63,6 @@ fn real(pool: &Pool, extent: Extent, service: Service) -> Option<(Window, Servin
     let window = pool.window(paged.clone(), vec![extent]).unwrap();
     let serving = paged.serve(window.pager(), 2).unwrap();
     Some((window, serving))
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < Duration::from_secs(30), "waited 30 s for {what}");
-        yield_now();
-    }
 }
 
 #[test]

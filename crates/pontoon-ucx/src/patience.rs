@@ -17,7 +17,7 @@ const POLLS_A_LOOK: u64 = 16;
 const YIELDS: u32 = 16;
 /// The first and the longest sleep. UCX wakes a sleeper by its event, but not for what a peer stores
 /// into shared memory, nor always else (rapidsai/ucxx#15 hung for 20 s): so a sleep lasts about as
-/// long as the wait did before it, and never longer than that. A wake costs up to 100 us where UCX
+/// long as all those before it, and 50 ms at most. A wake costs up to 100 us where UCX
 /// has several transports to look at, so 20 a second take 0.2 % of a core.
 const SLEEP: Duration = Duration::from_millis(1);
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(50);

@@ -217,10 +217,6 @@ mod tests {
         for (of, way) in [(USE, Way::Remote), (often, Way::Client), (in_order, Way::Client)] {
             let choice = Choice::of(&of, None);
             assert_eq!((choice.way, choice.cost), (way, None), "{of:?}");
-            assert_eq!(
-                Choice::of(&of, Some(&COSTS)).way,
-                if of == often { Way::Remote } else { way }
-            );
         }
     }
 }

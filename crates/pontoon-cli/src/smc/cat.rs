@@ -15,8 +15,7 @@ use rustix::{
 };
 
 use super::{ToolError, client::Reach};
-use crate::size;
-use crate::stdout::stdout;
+use crate::{input::PATIENCE, size, stdout::stdout};
 
 /// Writes bytes of a server's memory to standard output, read by plain loads.
 #[derive(Debug, clap::Args)]
@@ -59,8 +58,6 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
     })
 }
 
-/// How long a pipe may have no reader.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// How long it is until it is looked at again.
 const AGAIN: Duration = Duration::from_millis(50);
 

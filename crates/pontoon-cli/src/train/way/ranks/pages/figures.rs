@@ -16,7 +16,7 @@ pub(in crate::train) struct Figures {
     pub(super) pages_fetched: u64,
     /// Bytes that were sent home: those that had changed.
     pub(super) bytes_released: u64,
-    /// Bytes that acquires found changed, and brought.
+    /// Bytes of the pages of parameters that acquires found changed: they are read only, so they come whole.
     pub(super) bytes_changed: u64,
     /// How often memory was registered with a link.
     pub(super) registrations: u64,
