@@ -90,6 +90,12 @@ pub trait Paging: Send + Sync + fmt::Debug {
     /// There is no such page.
     fn words(&self, page: usize) -> &[AtomicU64];
 
+    /// Whether a page is in place, as far as can be told without touching it: `false` where nobody knows.
+    fn is_there(&self, page: usize) -> bool {
+        let _ = page;
+        false
+    }
+
     /// P2: puts pages in place from `page` on, as many as `from` has whole ones, with its bytes. Tells of each that
     /// was in place and stays as it was.
     ///
@@ -150,7 +156,7 @@ pub trait Paging: Send + Sync + fmt::Debug {
         Err(NO_GUARD)
     }
 
-    /// P6: makes `pages` read only for good, before anybody touches them.
+    /// P6: makes `pages` read only for good, before anybody touches them, and none of them is guarded after.
     ///
     /// # Errors
     ///

@@ -26,7 +26,7 @@ impl SystemError {
     pub fn is_limit(&self) -> bool {
         match self.errno() {
             Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => true,
-            Some(Errno::AGAIN) => self.call == CLONE,
+            Some(Errno::AGAIN) => matches!(self.call, CLONE | "mmap"),
             _ => false,
         }
     }
@@ -46,6 +46,8 @@ impl SystemError {
             }
             // A thread without memory for its stack gets the same answer as one too many.
             (CLONE, Errno::AGAIN | Errno::NOMEM) => Remedy::Threads(limit(Resource::As)),
+            // All that the program maps is locked, by its own `mlockall`.
+            ("mmap", Errno::AGAIN) => Remedy::Locked(limit(Resource::Memlock)),
             ("mmap", Errno::NOMEM) => {
                 Remedy::Memory(limit(Resource::As), ", or raise `vm.max_map_count`")
             }
@@ -69,6 +71,8 @@ enum Remedy {
     Files(Option<u64>),
     /// The limit of the address space, and what else may help.
     Memory(Option<u64>, &'static str),
+    /// The limit of what is locked.
+    Locked(Option<u64>),
     /// The limit of the address space.
     Threads(Option<u64>),
 }
@@ -91,6 +95,13 @@ impl fmt::Display for Remedy {
             Self::Memory(None, more) => write!(f, "free memory{more}"),
             Self::Memory(Some(bytes), more) => {
                 write!(f, "raise `ulimit -v`, which is {} KiB, or free memory{more}", bytes / 1024)
+            }
+            Self::Locked(bytes) => {
+                f.write_str("`mlockall` has this process lock what it maps, beyond `ulimit -l`")?;
+                match bytes {
+                    Some(bytes) => write!(f, ", which is {} KiB: raise it", bytes / 1024),
+                    None => f.write_str(": raise it"),
+                }
             }
             Self::Threads(None) => {
                 f.write_str("raise `ulimit -u`, or the limit of the container on processes")
@@ -129,6 +140,7 @@ mod tests {
             ("memfd_create", Errno::MFILE, ["memfd_create", "os error 24", "ulimit -n"]),
             ("mmap", Errno::NOMEM, ["mmap", "os error 12", "free memory"]),
             ("clone", Errno::AGAIN, ["clone", "os error 11", "ulimit -u"]),
+            ("mmap", Errno::AGAIN, ["mmap", "os error 11", "ulimit -l"]),
             ("ftruncate", Errno::FBIG, ["ftruncate", "os error 27", ""]),
         ] {
             let text = SystemError::of(call)(errno).to_string();
@@ -160,6 +172,10 @@ mod tests {
                 Remedy::Threads(Some(1 << 20)),
                 "raise `ulimit -v`, which is 1024 KiB and has to hold",
             ),
+            (
+                Remedy::Locked(Some(1 << 20)),
+                "`mlockall` has this process lock what it maps, beyond `ulimit -l`, which is 1024 KiB",
+            ),
             (Remedy::Threads(None), "raise `ulimit -u`, or the limit of the container"),
         ] {
             let text = remedy.to_string();
@@ -173,7 +189,11 @@ mod tests {
         for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
             assert!(is_limit("socket", errno), "{errno}");
         }
-        assert!(is_limit("clone", Errno::AGAIN) && !is_limit("connect", Errno::AGAIN));
+        assert!(
+            is_limit("clone", Errno::AGAIN)
+                && is_limit("mmap", Errno::AGAIN)
+                && !is_limit("connect", Errno::AGAIN)
+        );
         assert!(!is_limit("connect", Errno::CONNREFUSED));
     }
 }

@@ -2,19 +2,16 @@
 
 use core::{ops::Range, ptr::NonNull};
 
-use pontoon_hal::paging::{PAGE, PAGE_WORDS, PagingError};
+use pontoon_hal::paging::{PAGE, PAGE_WORDS};
 use pontoon_signal::{
     Bound,
     shim::{AtomicU64, Ordering::Relaxed},
-    undisturbed,
 };
 
 use crate::{
     SmcError, Window,
     clock::Clock,
-    pane::Pane,
     pool::Inner,
-    release::late,
     table::{SlotIndex, State},
 };
 
@@ -93,7 +90,7 @@ impl Window {
     /// # Errors
     ///
     /// [`SmcError::OutOfRange`]; [`SmcError::TooMany`] for more than half of the pool, of all such calls together; [`SmcError::Unavailable`] if one holds
-    /// the pattern; [`SmcError::TimedOut`].
+    /// the pattern; [`SmcError::TimedOut`]; [`SmcError::Occupied`] if other calls are at a page.
     ///
     /// # Blocks
     ///
@@ -136,8 +133,15 @@ impl Window {
             let found = inner.table.find(id);
             if let Some(slot) = found {
                 if inner.table.turn(slot, id, State::Resident, State::Busy) {
-                    match inner.put_back(pane, page, slot, clock) {
-                        Ok(true) => return Ok(slot),
+                    // One that nobody writes through is there.
+                    let guarded = pane.extent(page).filter(|_| pane.is_guarded(page));
+                    let is_there = guarded
+                        .map_or(Ok(true), |extent| inner.put_back(pane, extent, page, slot, clock));
+                    match is_there {
+                        Ok(true) => {
+                            inner.table.set(slot, State::Pinned);
+                            return Ok(slot);
+                        }
                         Ok(false) => {}
                         Err(error) => {
                             inner.table.set(slot, State::Resident);
@@ -154,31 +158,7 @@ impl Window {
             }
             if !clock.pause() {
                 let extent = self.extent_of(page * PAGE..(page + 1) * PAGE)?;
-                return Err(late(extent, clock.waited()));
-            }
-        }
-    }
-}
-
-impl Inner {
-    /// Puts a page of which the caller has hold back in its place, where stores that were written through have left it in
-    /// its slot alone. Whether it is there; else it is gone.
-    fn put_back(
-        &self,
-        pane: &Pane,
-        page: usize,
-        slot: SlotIndex,
-        clock: &mut Clock,
-    ) -> Result<bool, PagingError> {
-        let Some(extent) = pane.extent(page).filter(|_| pane.is_guarded(page)) else {
-            return Ok(true);
-        };
-        match self.once_more(extent, page, slot, clock) {
-            Some(from) => pane.paging.place(page, &from, &mut |_| ()).map(|()| true),
-            None => {
-                // A handler of the program's may miss that very page.
-                undisturbed(|| self.let_go(pane, page, slot));
-                Ok(false)
+                return Err(inner.not_had(extent, id, clock));
             }
         }
     }

@@ -190,7 +190,7 @@ impl Inner {
         for page in stale.drain(..) {
             if !self.hold_resident(pane, page.page, page.slot, clock) {
                 if clock.is_over() {
-                    asked = Err(late(extent, clock.waited()));
+                    asked = Err(self.not_had(extent, pane.id(page.page), clock));
                     break;
                 }
                 // It is gone, and comes as it is then, or holds the pattern.
@@ -275,7 +275,7 @@ impl Inner {
                 return Ok(false);
             }
             if !clock.pause() {
-                return Err(late(extent, clock.waited()));
+                return Err(self.not_had(extent, pane.id(page), clock));
             }
         }
     }

@@ -114,9 +114,10 @@ impl<'w> Word<'w> {
 
     /// The page, so that what two threads write is here and at home in one order.
     fn hold(&self, extent: &Held, clock: &mut Clock) -> Result<Hold<'w>, SmcError> {
+        let (inner, pane) = (self.window.inner(), self.window.pane());
         let page = self.offset / PAGE;
-        let hold = self.window.inner().hold_page(self.window.pane(), page, clock);
-        hold.ok_or_else(|| late(extent, clock.waited()))
+        let hold = inner.hold_page(pane, page, clock);
+        hold.ok_or_else(|| inner.not_had(extent, pane.id(page), clock))
     }
 
     fn at_home(&self, extent: &Held, place: &Place) -> usize {

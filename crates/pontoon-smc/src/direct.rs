@@ -75,7 +75,8 @@ impl Window {
         let place = extent.place(clock).ok_or_else(|| late(extent, clock.waited()))?;
         let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
         let unchanged = self.pane().unchanged(clock);
-        let _unchanged = unchanged.ok_or_else(|| late(extent, clock.waited()))?;
+        let _unchanged = unchanged
+            .ok_or_else(|| SmcError::Occupied { bytes: extent.bytes(), waited: clock.waited() })?;
         let here = self.hold(extent, pages.clone(), clock)?;
         let mut stage = self.inner().stage(extent, &place, clock)?;
         pack(stage.words, at % 8, values);
@@ -147,7 +148,7 @@ impl Window {
                     break;
                 }
                 if !clock.pause() {
-                    return Err(late(extent, clock.waited()));
+                    return Err(inner.not_had(extent, id, clock));
                 }
             }
         }

@@ -188,7 +188,8 @@ pub enum SmcError {
         /// Those that are.
         other: Range<usize>,
     },
-    /// Other calls of this process were at the pages of a window all the time; no home is to blame.
+    /// Other calls of this process were at the pages of a window all the time. If it is their home that they wait for, they
+    /// say so.
     Occupied {
         /// The bytes.
         bytes: Range<usize>,

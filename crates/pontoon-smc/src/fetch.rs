@@ -135,15 +135,14 @@ impl Inner {
     ) -> bool {
         for (state, is_poison) in [(State::Resident, false), (State::Poisoned, true)] {
             if self.table.turn(slot, id, state, State::Busy) {
-                let from = match is_poison {
-                    true => Some(extent.poison.clone()),
-                    false => self.once_more(extent, id.page(), slot, clock),
+                let page = id.page();
+                let placed = match is_poison {
+                    true => pane.paging.place(page, &extent.poison, &mut |_| ()).map(|()| true),
+                    false => self.put_back(pane, extent, page, slot, clock),
                 };
-                let Some(from) = from else {
-                    self.let_go(pane, id.page(), slot);
+                if placed == Ok(false) {
                     return false;
-                };
-                let placed = pane.paging.place(id.page(), &from, &mut |_| ());
+                }
                 self.table.set(slot, state);
                 if is_poison {
                     // Whoever healed the extent meanwhile has passed it over.
@@ -185,7 +184,14 @@ impl Inner {
                 if self.table.free() < self.settings.low {
                     self.ring();
                 }
-                if placed { Served::Again } else { self.poison(pane, extent, id) }
+                if placed {
+                    return Served::Again;
+                }
+                // Its memory may be nobody's any more, since it answered.
+                if self.origin(extent, &place, id.page(), slot, 1).is_none() {
+                    return self.in_vain(pane, extent, id, asked, true);
+                }
+                self.poison(pane, extent, id)
             }
             Err(missed) => {
                 for &(id, slot) in &batch {
@@ -198,18 +204,30 @@ impl Inner {
                         extent.has_answered(1);
                     }
                 }
-                if asked.is_some() && extent.generation().is_some_and(|now| Some(now) != asked) {
-                    // It is elsewhere by now.
-                    return Served::Again;
-                }
                 let gone = matches!(missed, Missed::Failed(LinkError::PeerDead { .. }));
-                let over = extent.failed(&self.settings);
-                if (over || gone) && extent.fall_back() {
-                    return Served::Again;
-                }
-                self.poison(pane, extent, id)
+                self.in_vain(pane, extent, id, asked, gone)
             }
         }
+    }
+
+    /// A page did not come from the home of that generation, which is `gone` for good, as far as is known.
+    fn in_vain(
+        &self,
+        pane: &Pane,
+        extent: &Held,
+        id: PageId,
+        asked: Option<u64>,
+        gone: bool,
+    ) -> Served {
+        if asked.is_some() && extent.generation().is_some_and(|now| Some(now) != asked) {
+            // It is elsewhere by now.
+            return Served::Again;
+        }
+        let over = extent.failed(&self.settings);
+        if (over || gone) && extent.fall_back() {
+            return Served::Again;
+        }
+        self.poison(pane, extent, id)
     }
 
     /// Claims what is worth fetching with a page, as far as there is room.
@@ -312,7 +330,9 @@ impl Inner {
                 let (id, slot) = batch[at];
                 let page = id.page();
                 let there = match placed {
-                    _ if strays.contains(&page) => replace(pane, page, origin(page, slot, 1)),
+                    _ if strays.contains(&page) => {
+                        replace(pane, page, origin(page, slot, 1).as_ref())
+                    }
                     true => true,
                     false => place_one(pane, page, origin(page, slot, 1)),
                 };
@@ -397,7 +417,7 @@ impl Inner {
 /// threads use it. Whether it is there.
 fn place_one(pane: &Pane, page: usize, from: Option<Block>) -> bool {
     if pane.is_stray(page) {
-        return replace(pane, page, from);
+        return replace(pane, page, from.as_ref());
     }
     if from.is_some_and(|from| pane.paging.place(page, &from, &mut |_| ()).is_ok()) {
         return true;
@@ -408,12 +428,12 @@ fn place_one(pane: &Pane, page: usize, from: Option<Block>) -> bool {
 }
 
 /// Puts a page in the place of the pattern. Whether it is there.
-fn replace(pane: &Pane, page: usize, from: Option<Block>) -> bool {
+pub(crate) fn replace(pane: &Pane, page: usize, from: Option<&Block>) -> bool {
     let Some(from) = from else { return false };
     let mut is_other = false;
     let paging = &pane.paging;
     pane.take_pattern(page)
-        && paging.place(page, &from, &mut |_| is_other = true).is_ok()
+        && paging.place(page, from, &mut |_| is_other = true).is_ok()
         && !is_other
 }
 

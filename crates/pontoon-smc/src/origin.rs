@@ -4,15 +4,24 @@
 //! A page that nobody stores to is compared with nothing, so it needs no twin. What its slot has is looked at no
 //! more once the page came from elsewhere; which way it came is said by its home, the one that its version is of.
 
-use pontoon_signal::Block;
+use pontoon_hal::paging::PagingError;
+use pontoon_signal::{Block, undisturbed};
 
 use crate::{
     clock::Clock,
     extent::{Held, Place},
+    fetch::replace,
     pane::Pane,
     pool::Inner,
-    table::SlotIndex,
+    table::{SlotIndex, State},
 };
+
+/// What a page is put in place with once more.
+struct Again {
+    bytes: Block,
+    /// Whose memory that is. Dropped last: the last handle of a home is not to go where an access faults.
+    _home: Option<Place>,
+}
 
 impl Place {
     /// Whether pages of an extent are put in place from this home's memory.
@@ -40,19 +49,53 @@ impl Inner {
 
     /// The bytes of a page that is resident, of which the caller has hold. `None` if they are to be fetched: a page that is
     /// read only is what its home has, and that is away or another by now.
-    pub(crate) fn once_more(
+    fn once_more(
         &self,
         extent: &Held,
         page: usize,
         slot: SlotIndex,
         clock: &mut Clock,
-    ) -> Option<Block> {
+    ) -> Option<Again> {
         if !extent.read_only {
-            return self.twins(slot, 1);
+            return self.twins(slot, 1).map(|bytes| Again { bytes, _home: None });
         }
         let place = extent.place(clock)?;
         let is_its = self.table.version(slot).generation == place.generation;
-        is_its.then(|| self.origin(extent, &place, page, slot, 1))?
+        let bytes = is_its.then(|| self.origin(extent, &place, page, slot, 1))??;
+        Some(Again { bytes, _home: Some(place) })
+    }
+
+    /// Sees to it that a page that is resident, of which the caller has hold, is in its place: another thread may have been
+    /// quicker, and stores that are written through leave it in its slot alone. Whether it is, and the caller has hold of it
+    /// yet; else it is to be asked for again.
+    pub(crate) fn put_back(
+        &self,
+        pane: &Pane,
+        extent: &Held,
+        page: usize,
+        slot: SlotIndex,
+        clock: &mut Clock,
+    ) -> Result<bool, PagingError> {
+        // One that is there is right, whatever its home has become.
+        if pane.paging.is_there(page) && !pane.is_stray(page) {
+            return Ok(true);
+        }
+        let Some(from) = self.once_more(extent, page, slot, clock) else {
+            // A handler of the program's may miss that very page.
+            undisturbed(|| self.let_go(pane, page, slot));
+            return Ok(false);
+        };
+        let mut is_other = false;
+        pane.paging.place(page, &from.bytes, &mut |_| is_other = true)?;
+        if is_other && pane.is_stray(page) {
+            // Who asked for it meanwhile waited in vain, and was given the pattern.
+            if !replace(pane, page, Some(&from.bytes)) {
+                self.table.set(slot, State::Resident);
+                return Ok(false);
+            }
+            pane.is_no_stray(extent, page);
+        }
+        Ok(true)
     }
 
     /// Takes a page that is read only out of its place, and gives back its slot, of which the caller has hold: the next

@@ -116,7 +116,8 @@ impl Pool {
     }
 
     /// A window over `paging`, made of those extents. Bytes of none of them are nobody's: who touches them gets a
-    /// signal, as outside any mapping.
+    /// signal, as outside any mapping. A paging whose window was refused is not to be used for another: some of its pages
+    /// may be read only by then.
     ///
     /// # Errors
     ///
@@ -138,8 +139,7 @@ impl Pool {
             return Err(OpenError::Twice { new, other });
         }
         if !extents.iter().all(Extent::is_direct) {
-            // Pages are to land there, and a miss is not to wait for a page of the pool's own.
-            inner.touched.get_or_init(|| touch(&inner.memory[..inner.table.len() * PAGE_WORDS]));
+            inner.have_slots();
         }
         let pane = Arc::new(Pane::open(*opened, paging, extents)?);
         let _ = inner.panes[*opened].set(Arc::clone(&pane));
@@ -213,6 +213,11 @@ impl Inner {
             bell_slot,
             stop: AtomicU64::new(0),
         })
+    }
+
+    /// Gives the slots their memory: pages are to land there, and a miss is not to wait for a page of the pool's own.
+    pub(crate) fn have_slots(&self) {
+        self.touched.get_or_init(|| touch(&self.memory[..self.table.len() * PAGE_WORDS]));
     }
 
     /// What a slot holds.

@@ -23,7 +23,7 @@ use crate::{
     pane::Pane,
     pool::Inner,
     stages::{STAGE, Stage},
-    table::{SlotIndex, State, Version},
+    table::{PageId, SlotIndex, State, Version},
 };
 
 /// Ranges of pages that are asked for at a time.
@@ -126,7 +126,7 @@ impl Inner {
             match self.hold(pane, page, slot, clock) {
                 Some(true) => {}
                 Some(false) => {
-                    sent = Err(late(extent, clock.waited()));
+                    sent = Err(self.not_had(extent, pane.id(page), clock));
                     break;
                 }
                 None => continue,
@@ -385,6 +385,17 @@ fn gone(
     }
     sending.last = None;
     Ok(true)
+}
+
+impl Inner {
+    /// That a page could not be had hold of in time: a call of this process keeps it, or its home does not answer.
+    pub(crate) fn not_had(&self, extent: &Held, id: PageId, clock: &Clock) -> SmcError {
+        let (waited, at) = (clock.waited(), id.page() * PAGE);
+        match self.table.find(id).map(|slot| self.table.state(slot)) {
+            Some(State::Pinned) => SmcError::Occupied { bytes: at..at + PAGE, waited },
+            _ => late(extent, waited),
+        }
+    }
 }
 
 pub(crate) fn late(extent: &Held, waited: Duration) -> SmcError {

@@ -112,7 +112,9 @@ impl Window {
     }
 
     /// Makes what others released to the pages of `bytes` before seen here. What was written here and not yet
-    /// released stays.
+    /// released stays. A page that is [read only](crate::Extent::read_only) and that home has another version of goes, also
+    /// one that was [prefetched](Self::prefetch): a system call that is given it then fails with `EFAULT`, unless it is
+    /// fetched again.
     ///
     /// # Errors
     ///
@@ -133,7 +135,8 @@ impl Window {
     }
 
     /// Fetches the pages of `bytes` that are not here, so that a system call finds them, or the next accesses do.
-    /// They stay until room is needed.
+    /// They stay until room is needed, or an [acquire](Self::acquire) finds that home has changed one that is [read
+    /// only](crate::Extent::read_only); [`with_resident`](Self::with_resident) keeps them.
     ///
     /// # Errors
     ///
@@ -211,6 +214,9 @@ impl Window {
         let extent = extent.ok_or(OpenError::Extent { asked: offset..offset, bytes })?;
         let first = extent.fits(&home, from, self.pane.paging.asks_in_handler())?;
         self.inner().ask(&home, first)?;
+        if !(extent.read_only && home.is_direct()) {
+            self.inner().have_slots();
+        }
         extent.move_to(home, first);
         self.inner().heal(&self.pane, extent);
         Ok(())

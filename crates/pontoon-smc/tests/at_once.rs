@@ -35,6 +35,46 @@ fn short(ms: u64) -> Bound {
     Bound::within(Duration::from_millis(ms))
 }
 
+/// Whoever waits for a page that a call keeps is told so, and no home is blamed for it.
+#[test]
+fn what_a_call_keeps_is_nobody_elses_and_no_home_is_blamed() {
+    let start = Start::new(PAGES);
+    let pool = Pool::new(settings(64)).unwrap();
+    let [client, reader] = [false, true].map(|is_read_only| {
+        let plain = Plain::new(PAGES);
+        let extent = Extent::new(WHOLE, start.home(&pool), 0);
+        let extent = if is_read_only { extent.read_only() } else { extent };
+        Client::new(pool.window(plain.clone(), vec![extent]).unwrap(), plain)
+    });
+    client.store(2 * PAGE + 8, 7);
+    reader.touch(2);
+    start.pair.publish(2 * PAGE);
+    let kept = 2 * PAGE..3 * PAGE;
+    let told = |result: Result<(), SmcError>| match result {
+        Err(SmcError::Occupied { bytes, waited }) => {
+            assert_eq!((bytes, waited >= Duration::from_millis(4)), (kept.clone(), true));
+        }
+        other => panic!("{other:?}"),
+    };
+    let (window, at) = (&client.window, 2 * PAGE);
+    let (cell, slice) = (window.cell(at).unwrap(), window.slice::<u8>(at, PAGE).unwrap());
+    let work = |_| {
+        told(window.release(WHOLE, short(5)).map(drop));
+        told(window.acquire(WHOLE, short(5)).map(drop));
+        told(window.with_resident(kept.clone(), short(5), |_| ()));
+        told(cell.store(1, short(5)));
+        told(slice.write(0, &[1], short(5)));
+    };
+    window.with_resident(kept.clone(), patient(), work).unwrap();
+    let (read, work) = (&reader.window, |_| told(reader.window.acquire(WHOLE, short(5)).map(drop)));
+    read.with_resident(kept.clone(), patient(), work).unwrap();
+    // And nothing is left of it.
+    window.release(WHOLE, patient()).unwrap();
+    assert_eq!(start.pair.at_home(2 * PAGE + 8), 7);
+    assert_eq!(window.acquire(WHOLE, patient()).unwrap().checked, 1);
+    assert_eq!(read.acquire(WHOLE, patient()).unwrap().merged, 1);
+}
+
 /// A release that ends forgets a store that another release has found meanwhile.
 #[test]
 fn a_store_found_by_a_release_that_gave_up_is_sent_by_the_next() {

@@ -6,41 +6,20 @@ mod setup;
 
 use std::{env, fs, os::unix::process::ExitStatusExt, process::Command, sync::Arc, time::Duration};
 
-use common::{Client, Pair, Plain, counted::Counted, pair, patient, silent::Silent, until};
+use common::{Client, Plain, patient, silent::Silent, until};
 use pontoon_hal::{
-    conformance::part,
     link::Link,
     paging::{PAGE, PageFault, Paging, Served},
 };
 use pontoon_signal::shim::Ordering::Relaxed;
-use pontoon_smc::{Arrival, Class, Extent, Home, Pool, Settings, SmcError, Window};
-use pontoon_uffd::{Features, Paged, Service, Serving, on_this_thread};
+use pontoon_smc::{Arrival, Class, Extent, Pool, Settings, SmcError};
+use pontoon_uffd::Service;
 use rustix::process::Signal;
-use setup::{BOTH, settings};
-
-const PAGES: usize = 256;
-const WHOLE: core::ops::Range<usize> = 0..PAGES * PAGE;
-const PATTERN: u64 = 0x5A5A_5A5A_5A5A_5A5A;
-
-/// A home each of whose pages has its number, plus `plus`, in its first word.
-fn numbered(plus: u64) -> Pair {
-    let pair = pair(PAGES);
-    (0..PAGES).for_each(|page| put(&pair, page, page as u64 + plus));
-    pair
-}
-
-fn put(pair: &Pair, page: usize, value: u64) {
-    pair.put_home(page * PAGE, &value.to_ne_bytes());
-}
-
-/// The links that a home is reached by: one that says where its memory is mapped here, and one that does not.
-fn links(pair: &Pair) -> [Arc<dyn Link>; 2] {
-    [Arc::clone(&pair.link), Counted::over(&pair.link, pair.layout.data()) as _]
-}
-
-fn home(pool: &Pool, pair: &Pair, link: &Arc<dyn Link>) -> Home {
-    pool.home(link, pair.region.clone()).unwrap().unwrap()
-}
+use setup::{
+    BOTH,
+    read_only::{PAGES, PATTERN, WHOLE, home, links, numbered, put, real},
+    settings,
+};
 
 /// A client of one extent that is read only.
 fn client(pool: &Pool, extent: Extent) -> Client {
@@ -51,18 +30,6 @@ fn client(pool: &Pool, extent: Extent) -> Client {
 
 fn word(client: &Client, page: usize) -> u64 {
     u64::from_ne_bytes(core::array::from_fn(|byte| client.load(page * PAGE + byte)))
-}
-
-/// The same over the kernel's paging; `None`, and says so, on a kernel that cannot.
-fn real(pool: &Pool, extent: Extent, service: Service) -> Option<(Window, Serving)> {
-    let paged = Paged::reserve(&Features::probe(), PAGES * PAGE, service);
-    let paged = part::needed("userfaultfd", paged)?;
-    // For as long as the thread is.
-    core::mem::forget(on_this_thread().unwrap());
-    let extent = extent.read_only().pattern(PATTERN);
-    let window = pool.window(paged.clone(), vec![extent]).unwrap();
-    let serving = paged.serve(window.pager(), 2).unwrap();
-    Some((window, serving))
 }
 
 #[test]
@@ -140,6 +107,88 @@ fn a_page_that_is_missed_again_is_not_taken_from_its_slot() {
     }
 }
 
+/// One that is in its place is as its home had it when it came, whatever that has become since.
+#[test]
+fn a_page_that_is_here_stays_when_its_home_is_gone() {
+    let (first, second) = (numbered(0), numbered(500));
+    for other in links(&second) {
+        let silent = Silent::over(&first.link);
+        let link: Arc<dyn Link> = Arc::clone(&silent) as _;
+        let pool = Pool::new(settings()).unwrap();
+        let client = client(&pool, Extent::new(WHOLE, home(&pool, &first, &link), 0));
+        assert_eq!(word(&client, 9), 9);
+        silent.die();
+        for healed in [false, true] {
+            if healed {
+                client.window.heal(0, home(&pool, &second, &other), 0).unwrap();
+            }
+            // As by a thread that missed it with another, which was quicker.
+            let missed = PageFault { page: 9, write: false };
+            assert_eq!(client.window.pager().fault(missed), Served::Again);
+            assert!(client.plain.is_there(9), "healed: {healed}");
+            let bytes = 9 * PAGE..10 * PAGE;
+            client.window.with_resident(bytes, patient(), |_| ()).unwrap();
+            assert!(client.plain.is_there(9), "healed: {healed}");
+            assert_eq!(word(&client, 9), 9, "healed: {healed}");
+        }
+    }
+}
+
+/// Between what it said of a page and its memory, in which the page is.
+#[test]
+fn a_home_that_dies_while_a_page_is_put_in_place_is_noticed() {
+    let (first, second) = (numbered(0), numbered(500));
+    for next in [None, Some(0), Some(1)] {
+        let silent = Silent::over(&first.link);
+        let link: Arc<dyn Link> = Arc::clone(&silent) as _;
+        let mut settings = settings();
+        (settings.ahead, settings.threshold) = (1, 1);
+        let pool = Pool::new(settings).unwrap();
+        let mut extent = Extent::new(WHOLE, home(&pool, &first, &link), 0);
+        if let Some(next) = next {
+            extent = extent.or(home(&pool, &second, &links(&second)[next]), 0);
+        }
+        let client = client(&pool, extent);
+        assert_eq!(word(&client, 9), 9);
+        silent.die_after(1);
+        let expected = if next.is_some() { 507 } else { PATTERN };
+        assert_eq!(word(&client, 7), expected);
+        let told = client.window.check(0..PAGE);
+        assert_eq!(told.is_ok(), next.is_some(), "of a page that was never asked for: {told:?}");
+    }
+}
+
+/// Who waits for a page in vain that another thread is putting in its place once more is given the pattern: it does not stay.
+#[test]
+fn a_page_that_is_put_back_late_is_no_pattern() {
+    let pair = numbered(0);
+    for link in links(&pair) {
+        let mut settings = settings();
+        settings.deadline = Duration::from_millis(10);
+        let pool = Pool::new(settings).unwrap();
+        let client = client(&pool, Extent::new(WHOLE, home(&pool, &pair, &link), 0));
+        assert_eq!(word(&client, 9), 9);
+        for turn in 0..2 {
+            client.plain.discard(9..10).unwrap();
+            let (pager, words) = (client.window.pager(), Arc::clone(&client.plain));
+            client.plain.before_placing(9, move || {
+                assert_eq!(pager.fault(PageFault { page: 9, write: false }), Served::Again);
+                assert_eq!(words.words(9)[0].load(Relaxed), PATTERN, "in vain");
+            });
+            if turn == 0 {
+                assert_eq!(word(&client, 9), 9);
+            } else {
+                let bytes = 9 * PAGE..10 * PAGE;
+                client.window.with_resident(bytes, patient(), |_| ()).unwrap();
+                assert!(client.plain.is_there(9));
+                assert_eq!(word(&client, 9), 9);
+            }
+            client.window.check(WHOLE).unwrap();
+        }
+        assert_eq!(client.window.statistics().poisoned, 2);
+    }
+}
+
 #[test]
 fn a_home_that_dies_leaves_the_pattern_and_heals() {
     let (first, second, third) = (numbered(0), numbered(500), numbered(700));
@@ -181,17 +230,21 @@ fn a_home_that_dies_leaves_the_pattern_and_heals() {
 
 #[test]
 fn one_that_falls_back_reads_its_next_home() {
-    let (first, second) = (numbered(0), numbered(0));
+    // Replicas are alike; these tell which of them was read.
+    let (first, second) = (numbered(0), numbered(500));
     for next in links(&second) {
         let silent = Silent::over(&first.link);
         let link: Arc<dyn Link> = Arc::clone(&silent) as _;
-        let pool = Pool::new(settings()).unwrap();
+        let mut settings = settings();
+        settings.ahead = 1;
+        let pool = Pool::new(settings).unwrap();
         let extent = Extent::new(WHOLE, home(&pool, &first, &link), 0);
         let client = client(&pool, extent.or(home(&pool, &second, &next), 0));
         assert_eq!(word(&client, 1), 1);
         silent.die();
         for page in 0..PAGES {
-            assert_eq!(word(&client, page), page as u64);
+            let from = if page == 1 { 0 } else { 500 };
+            assert_eq!(word(&client, page), page as u64 + from);
         }
         client.window.check(WHOLE).unwrap();
         put(&second, 1, 77);
@@ -267,23 +320,31 @@ fn no_slot_has_memory_where_pages_come_from_homes_own() {
     const LARGE: usize = 8192;
     let (pair, mut settings) = (numbered(0), settings());
     (settings.pages, settings.lock) = (LARGE, false);
-    let pool = Pool::new(settings).unwrap();
-    let [direct, _] = links(&pair);
-    let extent = Extent::new(WHOLE, home(&pool, &pair, &direct), 0);
-    let Some((window, _serving)) = real(&pool, extent.clone(), Service::InThread) else { return };
-    let before = resident_words();
-    window.prefetch(WHOLE).unwrap();
-    put(&pair, 3, 4);
-    pair.publish(3 * PAGE);
-    window.acquire(WHOLE, patient()).unwrap();
-    assert_eq!(window.word(3 * PAGE).unwrap().load(Relaxed), 4);
-    assert_eq!(pool.resident(), PAGES);
-    assert_eq!(resident_words(), before, "a slot was touched");
-    assert!(before < LARGE * PAGE / 2, "{before} bytes");
-    // Pages that are stored to land there, and no miss is to wait for it.
-    let _other = pool.window(Plain::new(PAGES), vec![extent]).unwrap();
-    assert!(resident_words() >= LARGE * PAGE);
-    assert_eq!(window.word(3 * PAGE).unwrap().load(Relaxed), 4);
+    let [direct, indirect] = links(&pair);
+    for (heals, value) in [(false, 4), (true, 5)] {
+        let pool = Pool::new(settings.clone()).unwrap();
+        let extent = Extent::new(WHOLE, home(&pool, &pair, &direct), 0);
+        let opened = real(&pool, extent.clone(), Service::InThread);
+        let Some((window, _serving)) = opened else { return };
+        let before = resident_words();
+        window.prefetch(WHOLE).unwrap();
+        put(&pair, 3, value);
+        pair.publish(3 * PAGE);
+        window.acquire(WHOLE, patient()).unwrap();
+        assert_eq!(window.word(3 * PAGE).unwrap().load(Relaxed), value);
+        assert_eq!(pool.resident(), PAGES);
+        assert_eq!(resident_words(), before, "a slot was touched");
+        assert!(before < LARGE * PAGE / 2, "{before} bytes");
+        // Pages that are stored to land there, and so do those of a home that is not mapped here, as far as its link says:
+        // no miss is to wait for it.
+        if heals {
+            window.heal(0, home(&pool, &pair, &indirect), 0).unwrap();
+        } else {
+            let _ = pool.window(Plain::new(PAGES), vec![extent]).unwrap();
+        }
+        assert!(resident_words() >= LARGE * PAGE, "healed: {heals}");
+        assert_eq!(window.word(3 * PAGE).unwrap().load(Relaxed), value);
+    }
 }
 
 /// Tells a process of its own what to store to.

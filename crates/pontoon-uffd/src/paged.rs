@@ -1,7 +1,7 @@
 //! A window as the hardware layer knows it: what `hal::paging` promises, by userfaultfd.
 
 use core::{ops::Range, ptr::NonNull};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use pontoon_hal::{
     guard::{Guard, Storer},
@@ -11,7 +11,6 @@ use pontoon_signal::{
     Block, SystemError,
     shim::{AtomicU64, yield_now},
 };
-use rustix::io::Errno;
 
 use crate::{
     Attached, Fault, Feature, Features, PageError, Pager, Placed, ReserveError, Run, ServeError,
@@ -40,8 +39,6 @@ pub struct Paged {
     shelves: Box<[Mutex<Shelf>]>,
     /// Which pages are guarded.
     guarded: OnceLock<Bits>,
-    /// The same, for who serves the window anew, which opens all of it.
-    closed: Mutex<Vec<Range<usize>>>,
 }
 
 /// Who serves a window's faults, as long as it is kept.
@@ -74,7 +71,7 @@ impl Paged {
         }
         let shelves = (0..SHELVES).map(|_| window.shelf(1).map(Mutex::new));
         let shelves = shelves.collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self { window, shelves, guarded: OnceLock::new(), closed: Mutex::default() }))
+        Ok(Arc::new(Self { window, shelves, guarded: OnceLock::new() }))
     }
 
     /// The window itself.
@@ -96,27 +93,8 @@ impl Paged {
         let asked: Arc<dyn Pager> = Arc::new(Asked(pager));
         match self.window.service() {
             Service::InThread => attach(&self.window, asked).map(Serving::InThread),
-            Service::Served => {
-                let server = Server::start(&self.window, asked, threads)?;
-                for pages in self.closed().iter() {
-                    self.protect(pages).map_err(|errno| SystemError {
-                        call: "mprotect",
-                        code: errno.raw_os_error(),
-                    })?;
-                }
-                Ok(Serving::Threads(server))
-            }
+            Service::Served => Server::start(&self.window, asked, threads).map(Serving::Threads),
         }
-    }
-
-    /// Nothing panics while it is held, so what is behind is whole.
-    fn closed(&self) -> MutexGuard<'_, Vec<Range<usize>>> {
-        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn protect(&self, pages: &Range<usize>) -> Result<(), Errno> {
-        let page = self.window.page_bytes();
-        self.window.reserved().read_only(pages.start * page..pages.end * page)
     }
 }
 
@@ -150,6 +128,11 @@ impl Paging for Paged {
         self.window.words(page..page + 1).expect("a page of the window")
     }
 
+    fn is_there(&self, page: usize) -> bool {
+        let bytes = self.window.page_bytes();
+        page < self.window.pages() && self.window.reserved().is_resident(page * bytes, bytes)
+    }
+
     fn place(
         &self,
         page: usize,
@@ -181,9 +164,7 @@ impl Paging for Paged {
         last: &mut dyn FnMut(&[AtomicU64]) -> bool,
     ) -> Result<bool, PagingError> {
         if self.is_guarded(page) {
-            let at = page * self.window.page_bytes();
-            let is_there = self.window.reserved().is_resident(at, self.window.page_bytes());
-            let gone = !is_there || last(self.words(page));
+            let gone = !self.is_there(page) || last(self.words(page));
             if gone {
                 self.discard(page..page + 1)?;
             }
@@ -266,13 +247,11 @@ impl Paged {
 
     /// Has each store to `pages` raise SIGSEGV.
     fn close(&self, pages: Range<usize>) -> Result<(), PagingError> {
-        let mut closed = self.closed();
-        self.protect(&pages).map_err(|errno| PagingError {
+        self.window.refuse_stores(pages.clone()).map_err(|errno| PagingError {
             call: "mprotect",
             code: errno.raw_os_error(),
             remedy: "raise vm.max_map_count: a guarded range splits the window's mapping",
         })?;
-        closed.push(pages.clone());
         // After: until then a page that is taken may be stored to.
         if let Some(guarded) = self.guarded.get() {
             guarded.set(pages, pontoon_signal::shim::Ordering::Relaxed);

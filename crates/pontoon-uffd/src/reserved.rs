@@ -66,9 +66,17 @@ impl Reserved {
     pub(crate) fn plain(bytes: usize) -> Result<Self, SystemError> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let none = core::ptr::null_mut();
+        // Where the program has all its memory locked, also what is to come, the kernel would have every page of it here at
+        // once, but for those that nobody may touch.
+        let closed = ProtFlags::empty();
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
-        let base = unsafe { rustix::mm::mmap_anonymous(none, bytes, OPEN, flags) };
-        Self::at(base, bytes)
+        let base = unsafe { rustix::mm::mmap_anonymous(none, bytes, closed, flags) };
+        let plain = Self::at(base, bytes)?;
+        let (first, bytes) = plain.part(0..bytes);
+        // SAFETY: R1; it changes what the kernel may do with the pages, of which there are none.
+        unsafe { rustix::mm::munlock(first, bytes) }.map_err(system("munlock"))?;
+        plain.open(0..bytes).map_err(system("mprotect"))?;
+        Ok(plain)
     }
 
     fn at(base: Result<*mut c_void, Errno>, bytes: usize) -> Result<Self, SystemError> {
@@ -118,7 +126,12 @@ impl Reserved {
 
     /// Takes the pages of a range of bytes away: they are absent from then on.
     pub(crate) fn drop_pages(&self, range: Range<usize>) -> Result<(), Errno> {
-        self.advise(range, Advice::LinuxDontNeed)
+        match self.advise(range.clone(), Advice::LinuxDontNeed) {
+            // So says a kernel of memory that the program has locked meanwhile, with all that it has. Since Linux 5.18
+            // such pages can go too.
+            Err(Errno::INVAL) => self.advise(range, Advice::LinuxDontneedLocked),
+            other => other,
+        }
     }
 
     fn advise(&self, range: Range<usize>, advice: Advice) -> Result<(), Errno> {

@@ -94,8 +94,7 @@ impl Server {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let stop = eventfd(0, flags).map_err(system("eventfd")).map_err(free)?;
         // A server before this one has closed it.
-        let opened = window.reserved().open(0..window.bytes());
-        opened.map_err(system("mprotect")).map_err(free)?;
+        window.let_through().map_err(system("mprotect")).map_err(free)?;
         let (stopping, window) = (AtomicU64::new(0), Arc::clone(window));
         let faults = VecDeque::with_capacity(AT_ONCE);
         let row = Mutex::new(Row { faults, idle: 0 });
@@ -223,7 +222,7 @@ impl Drop for Server {
             let _ = thread.join();
         }
         let window = &self.shared.window;
-        let _ = window.reserved().close(0..window.bytes());
+        let _ = window.shut();
         let _ = window.wake(0..window.pages());
         window.served.store(0, Relaxed);
     }

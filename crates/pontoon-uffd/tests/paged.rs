@@ -1,11 +1,15 @@
 //! Windows as the hardware layer knows them.
 #![cfg(not(pontoon_loom))]
+#![allow(unsafe_code)] // locking all that a process has
 
 mod common;
 
-use pontoon_hal::paging::{PAGE, Paging};
+use std::{sync::Arc, thread};
+
+use common::{alone, ended_by, passed};
+use pontoon_hal::paging::{PAGE, PageFault, Pager, Paging, Served};
 use pontoon_signal::{Block, shim::Ordering::Relaxed};
-use pontoon_uffd::{Paged, Service};
+use pontoon_uffd::{Feature, Features, Paged, Service};
 
 fn page_of(word: u64) -> Block {
     let block = Block::private("test", PAGE).unwrap();
@@ -14,16 +18,29 @@ fn page_of(word: u64) -> Block {
     block
 }
 
+/// What windows that come and go need; `None`, and says so, on a kernel that has not.
+fn features() -> Option<Features> {
+    let features = common::features()?;
+    [Feature::WriteProtect, Feature::Move]
+        .iter()
+        .all(|&it| common::has(&features, it))
+        .then_some(features)
+}
+
+/// Puts pages in place that have their number plus one in each word.
+struct Numbers(Arc<Paged>);
+
+impl Pager for Numbers {
+    fn fault(&self, fault: PageFault) -> Served {
+        let page = page_of(fault.page as u64 + 1);
+        self.0.place(fault.page, &page, &mut |_| ()).map_or(Served::Refused, |()| Served::Again)
+    }
+}
+
 /// Somebody who did not wait fills the place of a page that is away, and is not to have the last word.
 #[test]
 fn a_page_that_does_not_go_is_put_back_whatever_came_in_its_place() {
-    let Some(features) = common::features() else { return };
-    if [pontoon_uffd::Feature::WriteProtect, pontoon_uffd::Feature::Move]
-        .iter()
-        .any(|&it| !common::has(&features, it))
-    {
-        return;
-    }
+    let Some(features) = features() else { return };
     let paged = Paged::reserve(&features, 4 * PAGE, Service::InThread).unwrap();
     let (ours, other) = (page_of(7), page_of(9));
     paged.place(1, &ours, &mut |_| panic!("it was empty")).unwrap();
@@ -37,4 +54,78 @@ fn a_page_that_does_not_go_is_put_back_whatever_came_in_its_place() {
     let found = [0, 3].map(|word| paged.words(1)[word].load(Relaxed));
     assert_eq!(found, [7, 8]);
     assert_eq!(paged.take(1, &mut |last| last[3].load(Relaxed) == 8), Ok(true), "and can go");
+}
+
+#[test]
+fn a_page_is_there_from_when_it_is_placed_until_it_goes() {
+    let Some(features) = features() else { return };
+    let paged = Paged::reserve(&features, 4 * PAGE, Service::InThread).unwrap();
+    let there = || [0, 1, 2, 3, 4, usize::MAX].map(|page| paged.is_there(page));
+    assert_eq!(there(), [false; 6]);
+    paged.place(1, &page_of(7), &mut |_| panic!("it was empty")).unwrap();
+    assert_eq!(there(), [false, true, false, false, false, false]);
+    paged.read_only(0..4).unwrap();
+    assert_eq!(there(), [false, true, false, false, false, false]);
+    paged.discard(0..4).unwrap();
+    assert_eq!(there(), [false; 6]);
+}
+
+/// What becomes read only while a server is away is not opened by it: nobody would serve whoever looks.
+#[test]
+fn what_nobody_serves_is_not_opened_by_making_it_read_only() {
+    let ended = alone("what_nobody_serves_is_not_opened_by_making_it_read_only", || {
+        let Some(features) = features() else { std::process::abort() };
+        // Else this waits for good.
+        thread::spawn(|| {
+            thread::sleep(common::PATIENCE);
+            std::process::exit(1);
+        });
+        let paged = Paged::reserve(&features, 4 * PAGE, Service::Served).unwrap();
+        let pager = Arc::new(Numbers(Arc::clone(&paged)));
+        let serving = paged.serve(pager.clone(), 1).unwrap();
+        assert_eq!(paged.words(2)[0].load(Relaxed), 3);
+        drop(serving);
+        paged.read_only(1..3).unwrap();
+        let serving = paged.serve(pager, 1).unwrap();
+        assert_eq!([0, 1, 2].map(|page| paged.words(page)[0].load(Relaxed)), [1, 2, 3]);
+        drop(serving);
+        paged.read_only(3..4).unwrap();
+        let _ = paged.words(3)[0].load(Relaxed);
+    });
+    ended_by(ended, libc::SIGSEGV);
+}
+
+/// A program that has all its memory locked, also what is to come, gets a window without its pages, and they come and go.
+#[test]
+fn pages_come_and_go_where_a_program_locks_all_its_memory() {
+    passed(alone("pages_come_and_go_where_a_program_locks_all_its_memory", || {
+        let Some(features) = features() else { return };
+        let before = Paged::reserve(&features, 4 * PAGE, Service::InThread).unwrap();
+        // SAFETY: it takes numbers alone.
+        if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } != 0 {
+            let error = std::io::Error::last_os_error();
+            println!("skipped: mlockall: {error} (raise ulimit -l)");
+            return;
+        }
+        let after = match Paged::reserve(&features, 1 << 30, Service::InThread) {
+            Err(error) if error.to_string().contains("ulimit -l") => None,
+            after => Some(after.unwrap()),
+        };
+        let mut all =
+            after.iter().flat_map(|paged| (0..paged.pages()).map(|at| paged.is_there(at)));
+        assert!(!all.any(|is_there| is_there), "the kernel put a page there");
+        for paged in [Some(before), after].into_iter().flatten() {
+            paged.read_only(2..3).unwrap();
+            for round in 0..3 {
+                for page in 1..3 {
+                    let place = paged.place(page, &page_of(round), &mut |_| panic!("it is there"));
+                    place.unwrap();
+                    assert_eq!(paged.words(page)[5].load(Relaxed), round);
+                    let is_its = paged.take(page, &mut |last| last[5].load(Relaxed) == round);
+                    assert_eq!(is_its, Ok(true));
+                    assert!(!paged.is_there(page));
+                }
+            }
+        }
+    }));
 }

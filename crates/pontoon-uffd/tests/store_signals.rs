@@ -6,13 +6,19 @@ mod bare;
 mod common;
 mod trapped;
 
-use std::ffi::{c_int, c_void};
+use std::{
+    ffi::{c_int, c_void},
+    sync::Arc,
+};
 
 use bare::{Code, Machine};
 use common::{alone, ended_by, passed, told};
-use pontoon_hal::paging::Paging;
-use pontoon_signal::shim::{AtomicU64, Ordering::Relaxed};
-use pontoon_uffd::{Installed, check_stores, reinstall_stores};
+use pontoon_hal::paging::{PageFault, Pager, Paging, Served};
+use pontoon_signal::{
+    Words,
+    shim::{AtomicU64, Ordering::Relaxed},
+};
+use pontoon_uffd::{Features, Installed, Paged, Service, check_stores, reinstall_stores};
 use trapped::{PAGE, trapped};
 
 /// How often another's handler was called, and for which address.
@@ -51,6 +57,7 @@ fn run(code: &[u8], address: usize) {
 }
 
 const MOVE: &[u8] = &[0x89, 0x07]; // mov [rdi], eax
+const STORE: &[u8] = &[0xC6, 0x07, 0x01]; // mov byte ptr [rdi], 1
 const SHIFT: &[u8] = &[0xD1, 0x27]; // shl dword ptr [rdi], 1
 
 /// Stores where nothing is mapped: whose handler was called, and for what.
@@ -162,6 +169,62 @@ fn a_range_that_nobody_guards_any_more_cannot_be_stored_to() {
         run(MOVE, trapped.home.paged.base().as_ptr().addr());
     });
     ended_by(ended, libc::SIGSEGV);
+}
+
+/// Puts pages of zeros in place.
+struct Zeros(Arc<Paged>, Words);
+
+impl Pager for Zeros {
+    fn fault(&self, fault: PageFault) -> Served {
+        let placed = self.0.place(fault.page, self.1.block(), &mut |_| ());
+        placed.map_or(Served::Refused, |()| Served::Again)
+    }
+}
+
+/// A server that comes opens a window at its pages that are read only for no moment.
+#[test]
+fn no_store_to_a_page_that_is_read_only_is_let_through_while_servers_come_and_go() {
+    const ALL: usize = 64;
+    let name = "no_store_to_a_page_that_is_read_only_is_let_through_while_servers_come_and_go";
+    passed(alone(name, || {
+        install();
+        let Ok(paged) = Paged::reserve(&Features::probe(), ALL * PAGE, Service::Served) else {
+            println!("skipped: no userfaultfd");
+            return;
+        };
+        let zeros = Words::zeroed(PAGE / 8).unwrap();
+        let pager: Arc<dyn Pager> = Arc::new(Zeros(Arc::clone(&paged), zeros));
+        let closed = || (1..ALL).step_by(2).rev();
+        let serving = paged.serve(Arc::clone(&pager), 1).unwrap();
+        for page in closed() {
+            paged.read_only(page..page + 1).unwrap();
+            assert_eq!(paged.words(page)[0].load(Relaxed), 0);
+        }
+        drop(serving);
+        let stop = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (base, code) = (paged.base().as_ptr().addr(), Code::new(STORE));
+                LENGTH.store(STORE.len() as u64, Relaxed);
+                while stop.load(Relaxed) == 0 {
+                    for page in closed() {
+                        let mut machine = Machine::new();
+                        machine.general[7] = (base + page * PAGE) as u64;
+                        code.run(&mut machine);
+                    }
+                }
+            });
+            for _ in 0..2000 {
+                drop(paged.serve(Arc::clone(&pager), 1).unwrap());
+            }
+            stop.store(1, Relaxed);
+        });
+        let _serving = paged.serve(pager, 1).unwrap();
+        assert!(CALLS.load(Relaxed) > 0, "no store was tried");
+        for page in 0..ALL {
+            assert_eq!(paged.words(page)[0].load(Relaxed), 0, "page {page}");
+        }
+    }));
 }
 
 #[test]

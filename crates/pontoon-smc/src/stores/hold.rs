@@ -76,7 +76,8 @@ impl Stores {
             // Not before what was stored there is home.
             while !self.pane.is_guarded(page) {
                 if !clock.pause() {
-                    return Err(late(extent, clock.waited()));
+                    let bytes = page * PAGE..(page + 1) * PAGE;
+                    return Err(SmcError::Occupied { bytes, waited: clock.waited() });
                 }
             }
             loop {
@@ -85,7 +86,7 @@ impl Stores {
                     break;
                 }
                 if !clock.pause() {
-                    return Err(late(extent, clock.waited()));
+                    return Err(self.pool.not_had(extent, id, clock));
                 }
             }
         }

@@ -57,10 +57,12 @@ pub enum State {
     Poisoned,
     /// Its page is gone, but a transfer may yet write here.
     Stuck,
+    /// A call keeps its page in the window for as long as it works with it.
+    Pinned,
 }
 
 impl State {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Free,
         Self::Fetching,
         Self::Resident,
@@ -68,10 +70,11 @@ impl State {
         Self::Leaving,
         Self::Poisoned,
         Self::Stuck,
+        Self::Pinned,
     ];
 
     pub(super) fn of(word: u64) -> Self {
-        Self::ALL[(word & 7) as usize % Self::ALL.len()]
+        Self::ALL[(word & 7) as usize]
     }
 }
 

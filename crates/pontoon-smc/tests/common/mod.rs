@@ -38,12 +38,21 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+type Happening = Box<dyn FnOnce() + Send>;
+
 /// A window in plain memory. What the kernel notices, it notices by copies.
-#[derive(Debug)]
 pub(crate) struct Plain {
     words: Words,
     pages: usize,
     state: Mutex<State>,
+    /// What comes between the next time that a page is to be put in place, and that it is.
+    between: Mutex<Option<(usize, Happening)>>,
+}
+
+impl core::fmt::Debug for Plain {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Plain").field("pages", &self.pages).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -60,11 +69,12 @@ impl Plain {
         let words = Words::zeroed(pages * PAGE_WORDS).unwrap();
         let [there, closed] = [(); 2].map(|()| vec![false; pages]);
         let state = State { there, closed, seen: vec![Vec::new(); pages] };
-        Arc::new(Self { words, pages, state: Mutex::new(state) })
+        Arc::new(Self { words, pages, state: Mutex::new(state), between: Mutex::default() })
     }
 
-    pub(crate) fn is_there(&self, page: usize) -> bool {
-        self.state.lock().unwrap().there[page]
+    /// Has that happen before `page` is put in place the next time.
+    pub(crate) fn before_placing(&self, page: usize, happens: impl FnOnce() + Send + 'static) {
+        *self.between.lock().unwrap() = Some((page, Box::new(happens)));
     }
 
     fn is_closed(&self, page: usize) -> bool {
@@ -104,12 +114,20 @@ impl Paging for Plain {
         &self.words[page * PAGE_WORDS..(page + 1) * PAGE_WORDS]
     }
 
+    fn is_there(&self, page: usize) -> bool {
+        self.state.lock().unwrap().there[page]
+    }
+
     fn place(
         &self,
         page: usize,
         from: &pontoon_signal::Block,
         there: &mut dyn FnMut(usize),
     ) -> Result<(), PagingError> {
+        let between = self.between.lock().unwrap().take_if(|(at, _)| *at == page);
+        if let Some((_, happens)) = between {
+            happens();
+        }
         let mut state = self.state.lock().unwrap();
         for placed in 0..from.bytes() / PAGE {
             let at = page + placed;

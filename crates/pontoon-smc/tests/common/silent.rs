@@ -11,7 +11,9 @@ use pontoon_hal::{
     conformance::link::delegate_link,
     link::{Link, LinkError, Operation, Order, Registered, Remote, RemoteSignal},
 };
-use pontoon_signal::{Bound, Ending, Publisher, Rank, Seq, SignalTable, Slot, SlotId, TableShape};
+use pontoon_signal::{
+    Block, Bound, Ending, Publisher, Rank, Seq, SignalTable, Slot, SlotId, TableShape,
+};
 
 type Posted = Box<dyn FnOnce(&dyn Link) + Send>;
 
@@ -31,6 +33,8 @@ struct State {
     full: u32,
     /// How many posts it answers yet, if it is to be silent then.
     answered: Option<u32>,
+    /// How many posts it answers yet, if it is to die then.
+    last: Option<u32>,
     late: VecDeque<Posted>,
     done: Publisher,
     posted: u64,
@@ -45,6 +49,7 @@ impl Silent {
             adds_nothing: false,
             full: 0,
             answered: None,
+            last: None,
             late: VecDeque::new(),
             done,
             posted: 0,
@@ -72,6 +77,11 @@ impl Silent {
     /// Answers so many posts more, and is silent then.
     pub(crate) fn be_silent_after(&self, posts: u32) {
         self.state().answered = Some(posts);
+    }
+
+    /// Dies once so many posts more were answered.
+    pub(crate) fn die_after(&self, posts: u32) {
+        self.state().last = Some(posts);
     }
 
     /// How many posts there were.
@@ -125,6 +135,10 @@ impl Silent {
         } else {
             post(&*self.inner);
             state.done.pub_release(1);
+            state.last = state.last.map(|posts| posts - 1);
+            if state.last == Some(0) {
+                self.completions.end(Ending::PeerDead { rank: Rank(0) });
+            }
         }
         Ok(number)
     }
@@ -157,8 +171,19 @@ impl Link for Silent {
         "silent"
     }
     delegate_link!(inner: rank, capabilities, peer_state, end_peer, register, attach, attach_signal);
-    delegate_link!(inner: owns, mapped);
+    delegate_link!(inner: owns);
     delegate_link!(inner: fence, explain, report);
+    fn mapped(
+        &self,
+        from: &Remote,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<Option<Block>, LinkError> {
+        if let Some(ending) = self.completions.ending() {
+            return Err(LinkError::ended(Rank(0), "silent", ending));
+        }
+        self.inner.mapped(from, offset, bytes)
+    }
     fn write(
         &self,
         from: &Registered,

@@ -1,6 +1,8 @@
 //! Windows over the kernel's paging that are written through.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub(crate) mod read_only;
+
 use std::{sync::Arc, time::Duration};
 
 use crate::common::{Pair, counted::Counted, patient};

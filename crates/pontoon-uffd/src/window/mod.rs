@@ -1,5 +1,6 @@
 //! A range of addresses whose pages come when they are touched.
 
+mod access;
 mod alias;
 mod away;
 mod place;
@@ -12,7 +13,7 @@ pub use scan::{Run, Scanned};
 pub use shelf::Shelf;
 
 use core::{ops::Range, ptr::NonNull};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use pontoon_signal::{
     Block, Mapping,
@@ -79,6 +80,7 @@ pub struct Window {
     zeros: Pattern,
     /// What the pages are of, if it is an alias.
     home: Option<Block>,
+    access: Mutex<access::Access>,
     /// 1 while somebody serves its faults.
     pub(crate) served: AtomicU64,
 }

@@ -1,5 +1,7 @@
 //! How a window is set aside.
 
+use std::sync::Mutex;
+
 use pontoon_signal::{Block, shim::AtomicU64};
 use rustix::io::Errno;
 
@@ -110,6 +112,7 @@ impl Window {
             poisons: AtomicU64::new(0),
             zeros: Pattern::new(0),
             home,
+            access: Mutex::default(),
             served: AtomicU64::new(0),
         })
     }
