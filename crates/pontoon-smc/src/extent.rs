@@ -79,8 +79,8 @@ pub(crate) struct Health {
     /// How often its home was another before what was posted was known to be there, and how often a drain said so.
     posts_lost: AtomicU64,
     posts_told: AtomicU64,
-    /// How many of its pages are marked as strays.
-    pub(crate) strays: AtomicU64,
+    /// How many of its pages are marked as holding the pattern.
+    pub(crate) patterns: AtomicU64,
     /// Accesses that waited in vain, all of them, and those of them that the log knows.
     pub(crate) vain: AtomicU64,
     pub(crate) told: AtomicU64,

@@ -8,7 +8,7 @@ use pontoon_hal::{
     link::LinkError,
     paging::{PAGE, PageFault, Pager, Served},
 };
-use pontoon_signal::{Block, Seq};
+use pontoon_signal::{Block, Seq, shim::Ordering::Release};
 
 use std::{sync::Arc, time::Duration};
 
@@ -338,7 +338,7 @@ impl Inner {
                 };
                 if there {
                     self.table.set(slot, State::Resident);
-                    pane.is_no_stray(extent, page);
+                    pane.has_no_pattern(extent, page);
                 } else {
                     first_is_there &= at != 0;
                     self.table.forget(id, slot);
@@ -352,7 +352,6 @@ impl Inner {
     /// Has an access read the pattern.
     fn poison(&self, pane: &Pane, extent: &Held, id: PageId) -> Served {
         let mut clock = Clock::of(self.settings.deadline.min(A_PATTERN));
-        add(&pane.counts.poisoned, 1);
         let slot = loop {
             match self.table.claim(id) {
                 Claim::Mine(slot) => break Some(slot),
@@ -383,7 +382,6 @@ impl Inner {
     /// Has an access read the pattern although somebody has hold of its page, and does not come to an end: when that
     /// one does, what it puts in place of the pattern counts.
     fn patch(&self, pane: &Pane, extent: &Held, id: PageId) -> Served {
-        add(&pane.counts.poisoned, 1);
         self.place_pattern(pane, extent, id, None)
     }
 
@@ -396,15 +394,14 @@ impl Inner {
     ) -> Served {
         let mut is_other = false;
         // Before it is there: who reads it, on a thread that goes on at once, is told that it is the pattern.
-        let is_new = pane.stray(extent, id.page());
+        let is_new = pane.mark_pattern(extent, id.page());
+        // Between the two: who knows of this one by the count finds the mark, and who reads the pattern finds the count.
+        pane.counts.poisoned.fetch_add(1, Release);
         let place = pane.paging.place(id.page(), &extent.poison, &mut |_| is_other = true);
         let placed = place.is_ok();
         match slot {
-            Some(slot) => {
-                self.table.set(slot, State::Poisoned);
-                pane.is_no_stray(extent, id.page());
-            }
-            None if is_new && (!placed || is_other) => pane.is_no_stray(extent, id.page()),
+            Some(slot) => self.table.set(slot, State::Poisoned),
+            None if is_new && (!placed || is_other) => pane.has_no_pattern(extent, id.page()),
             None => {}
         }
         extent.is_sick();
@@ -416,7 +413,7 @@ impl Inner {
 /// Puts a page in its place that may be there already, as it was put there with others of which one could not be: then
 /// threads use it. Whether it is there.
 fn place_one(pane: &Pane, page: usize, from: Option<Block>) -> bool {
-    if pane.is_stray(page) {
+    if pane.has_pattern(page) {
         return replace(pane, page, from.as_ref());
     }
     if from.is_some_and(|from| pane.paging.place(page, &from, &mut |_| ()).is_ok()) {

@@ -168,7 +168,7 @@ impl Inner {
                 });
             }
         }
-        for page in pane.strays(extent, extent.pages.clone()) {
+        for page in pane.patterns(extent, extent.pages.clone()) {
             if !undisturbed(|| self.discard_stray(pane, extent, page)) {
                 extent.is_sick();
             }
@@ -215,9 +215,6 @@ impl Inner {
             }
         };
         let gone = pane.take_pattern(page);
-        if gone {
-            pane.is_no_stray(extent, page);
-        }
         self.drop_claim(id, slot);
         gone
     }
@@ -227,10 +224,9 @@ impl Inner {
         self.table.give_back(slot);
     }
 
-    /// A page that was marked as a stray is in its table by now. Whether it is none any more.
+    /// A page that holds the pattern is in its table by now. Whether it is no stray any more.
     fn outgrow(&self, pane: &Pane, extent: &Held, id: PageId, slot: SlotIndex) -> bool {
         if self.table.state(slot) == State::Poisoned {
-            pane.is_no_stray(extent, id.page());
             return true;
         }
         // Who fetches it puts it in place of the pattern, or fails to; and who takes it away puts it back.
@@ -243,7 +239,7 @@ impl Inner {
             !pane.is_guarded(id.page()) || pane.paging.discard(id.page()..id.page() + 1).is_ok();
         self.table.set(slot, State::Resident);
         if is_here {
-            pane.is_no_stray(extent, id.page());
+            pane.has_no_pattern(extent, id.page());
         }
         is_here
     }

@@ -77,7 +77,7 @@ impl Inner {
         clock: &mut Clock,
     ) -> Result<bool, PagingError> {
         // One that is there is right, whatever its home has become.
-        if pane.paging.is_there(page) && !pane.is_stray(page) {
+        if pane.paging.is_there(page) && !pane.has_pattern(page) {
             return Ok(true);
         }
         let Some(from) = self.once_more(extent, page, slot, clock) else {
@@ -87,13 +87,13 @@ impl Inner {
         };
         let mut is_other = false;
         pane.paging.place(page, &from.bytes, &mut |_| is_other = true)?;
-        if is_other && pane.is_stray(page) {
+        if is_other && pane.has_pattern(page) {
             // Who asked for it meanwhile waited in vain, and was given the pattern.
             if !replace(pane, page, Some(&from.bytes)) {
                 self.table.set(slot, State::Resident);
                 return Ok(false);
             }
-            pane.is_no_stray(extent, page);
+            pane.has_no_pattern(extent, page);
         }
         Ok(true)
     }

@@ -27,9 +27,9 @@ pub(crate) struct Pane {
     pub(crate) counts: Counts,
     /// Pages whose stores went nowhere, since somebody asked.
     pub(crate) lost: Bits,
-    /// Pages with the pattern that no table knows of, for there was no slot: who claims one takes the pattern away.
-    /// One that is marked and has a slot by now is none.
-    strays: Bits,
+    /// Pages that hold the pattern, from before it is put there until after it has gone. One that no table knows of, or that
+    /// is resident there, is a *stray*: who claims the page takes the pattern away.
+    patterns: Bits,
     pub(crate) streams: Streams,
     /// Held while the kernel is asked which pages were stored to, until they are marked: who asks next finds the marks.
     pub(crate) finding: Mutex<()>,
@@ -67,14 +67,14 @@ impl Pane {
         held.iter().for_each(Held::make_ready);
         let (counts, streams, finding, changing, through) = Default::default();
         let (extents, guarded) = (held.into(), OnceLock::new());
-        let [lost, strays] = [Bits::new(pages)?, Bits::new(pages)?];
+        let [lost, patterns] = [Bits::new(pages)?, Bits::new(pages)?];
         let pane = Self {
             window,
             paging,
             extents,
             counts,
             lost,
-            strays,
+            patterns,
             streams,
             finding,
             guarded,
@@ -94,48 +94,52 @@ impl Pane {
         self.extents.get(after).filter(|extent| extent.pages.contains(&page))
     }
 
-    /// Marks a page of an extent that holds the pattern and has no slot. Whether it was not marked before.
-    pub(crate) fn stray(&self, extent: &Held, page: usize) -> bool {
-        let is_new = self.strays.set(page);
+    /// Marks a page of an extent that is to hold the pattern. Whether it was not marked before.
+    pub(crate) fn mark_pattern(&self, extent: &Held, page: usize) -> bool {
+        let is_new = self.patterns.set(page);
         if is_new {
-            extent.health().strays.fetch_add(1, Relaxed);
+            extent.health().patterns.fetch_add(1, Relaxed);
         }
         is_new
     }
 
     /// Whether a page is marked so.
-    pub(crate) fn is_stray(&self, page: usize) -> bool {
-        self.strays.is_set(page)
+    pub(crate) fn has_pattern(&self, page: usize) -> bool {
+        self.patterns.is_set(page)
     }
 
-    /// A page of an extent holds no pattern that no table knows of.
-    pub(crate) fn is_no_stray(&self, extent: &Held, page: usize) {
-        if self.strays.clear(page) {
-            extent.health().strays.fetch_sub(1, Relaxed);
+    /// A page of an extent holds no pattern.
+    pub(crate) fn has_no_pattern(&self, extent: &Held, page: usize) {
+        if self.patterns.clear(page) {
+            extent.health().patterns.fetch_sub(1, Relaxed);
         }
     }
 
     /// Those that are marked, of some pages of an extent.
-    pub(crate) fn strays<'p>(
+    pub(crate) fn patterns<'p>(
         &'p self,
         extent: &Held,
         pages: Range<usize>,
     ) -> impl Iterator<Item = usize> + use<'p> {
-        let any = extent.health().strays.load(Relaxed) != 0;
+        let any = extent.health().patterns.load(Relaxed) != 0;
         let pages = if any { pages } else { 0..0 };
-        pages.filter(|&page| self.strays.is_set(page))
+        pages.filter(|&page| self.patterns.is_set(page))
     }
 
     /// Takes the pattern of a page away, and notes whether anything was stored to it. Whether it is gone; else it is
     /// the caller's to say, once others can see the page again, that its extent [is sick](Held::is_sick).
     pub(crate) fn take_pattern(&self, page: usize) -> bool {
-        let pattern = self.extent(page).map_or(0, |extent| extent.pattern);
+        let extent = self.extent(page);
+        let pattern = extent.map_or(0, |extent| extent.pattern);
         let mut stray = 0;
         let taken = self.paging.take(page, &mut |last| {
             stray = last.iter().filter(|word| word.load(Relaxed) != pattern).count() * 8;
             true
         });
         let gone = matches!(taken, Ok(true));
+        if let Some(extent) = extent.filter(|_| gone) {
+            self.has_no_pattern(extent, page);
+        }
         if gone && stray > 0 {
             add(&self.counts.stray, stray);
             self.lost.set(page);

@@ -6,7 +6,11 @@ use std::sync::Arc;
 use pontoon_hal::paging::{PAGE, PAGE_WORDS, Pager};
 use pontoon_signal::{
     Bound, Host, Nanos, Os,
-    shim::{AtomicU64, Ordering::Relaxed},
+    shim::{
+        AtomicU64,
+        Ordering::{Acquire, Relaxed},
+        fence,
+    },
 };
 
 use crate::{
@@ -164,7 +168,7 @@ impl Window {
     /// [`SmcError::Unavailable`].
     pub fn check(&self, bytes: Range<usize>) -> Result<(), SmcError> {
         for (extent, pages) in self.extents(&bytes)? {
-            let poisoned = self.inner().poisoned(&self.pane, extent, pages);
+            let poisoned = self.pane.patterns(extent, pages).count() as u64;
             if extent.is_unavailable() || poisoned > 0 {
                 let (home, bytes) = (extent.rank(), extent.bytes());
                 return Err(SmcError::Unavailable { home, bytes, poisoned });
@@ -196,6 +200,35 @@ impl Window {
             // It may have been healed before it was checked.
         }
         Ok(value)
+    }
+
+    /// Copies the bytes from `offset` on as [`get`](Self::get) does, unless some of them are the pattern because their home
+    /// did not answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get) and [`check`](Self::check); what is in `into` then is of no use.
+    ///
+    /// # Blocks
+    ///
+    /// As those loads would, three times at most.
+    pub fn try_get(&self, offset: usize, into: &mut [u8]) -> Result<(), SmcError> {
+        let bytes = offset..offset.saturating_add(into.len());
+        let patterns = || self.pane.counts.poisoned.load(Acquire);
+        for _ in 0..READS {
+            let before = patterns();
+            self.check(bytes.clone())?;
+            self.get(offset, into)?;
+            // A pattern that was read was counted before.
+            fence(Acquire);
+            if patterns() == before {
+                return Ok(());
+            }
+            // Some page got it meanwhile, and it may be gone since.
+        }
+        self.check(bytes.clone())?;
+        let extent = self.extent_of(offset..offset)?;
+        Err(SmcError::Unavailable { home: extent.rank(), bytes, poisoned: 0 })
     }
 
     /// The extent that has byte `offset` is at `home` from now on, from `from` on: it was started again and has another
@@ -272,7 +305,7 @@ impl Window {
             return Ok(());
         }
         let (home, bytes) = (extent.rank(), extent.bytes());
-        let poisoned = self.inner().poisoned(&self.pane, extent, extent.pages.clone());
+        let poisoned = self.pane.patterns(extent, extent.pages.clone()).count() as u64;
         Err(SmcError::Unavailable { home, bytes, poisoned })
     }
 
@@ -344,16 +377,6 @@ fn ranges(pages: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
         }
     }
     ranges
-}
-
-impl crate::pool::Inner {
-    /// How many of these pages hold the pattern.
-    fn poisoned(&self, pane: &Pane, extent: &Held, pages: Range<usize>) -> u64 {
-        let strays = pane.strays(extent, pages.clone()).count() as u64;
-        let ids = self.table.poisoned().map(|slot| self.table.page(slot));
-        let its = ids.filter(|id| id.window() == pane.window && pages.contains(&id.page()));
-        its.count() as u64 + strays
-    }
 }
 
 impl fmt::Debug for Window {

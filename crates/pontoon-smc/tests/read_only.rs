@@ -6,7 +6,7 @@ mod setup;
 
 use std::{env, fs, os::unix::process::ExitStatusExt, process::Command, sync::Arc, time::Duration};
 
-use common::{Client, Plain, patient, silent::Silent, until};
+use common::{Change, Client, Plain, patient, silent::Silent, until};
 use pontoon_hal::{
     link::Link,
     paging::{PAGE, PageFault, Paging, Served},
@@ -171,7 +171,7 @@ fn a_page_that_is_put_back_late_is_no_pattern() {
         for turn in 0..2 {
             client.plain.discard(9..10).unwrap();
             let (pager, words) = (client.window.pager(), Arc::clone(&client.plain));
-            client.plain.before_placing(9, move || {
+            client.plain.before(Change::Place, 9, move || {
                 assert_eq!(pager.fault(PageFault { page: 9, write: false }), Served::Again);
                 assert_eq!(words.words(9)[0].load(Relaxed), PATTERN, "in vain");
             });

@@ -38,15 +38,22 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-type Happening = Box<dyn FnOnce() + Send>;
+pub(crate) type Happening = Box<dyn FnOnce() + Send>;
+
+/// What is done to a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Place,
+    Take,
+}
 
 /// A window in plain memory. What the kernel notices, it notices by copies.
 pub(crate) struct Plain {
     words: Words,
     pages: usize,
     state: Mutex<State>,
-    /// What comes between the next time that a page is to be put in place, and that it is.
-    between: Mutex<Option<(usize, Happening)>>,
+    /// What comes before a page is put in place or taken away the next time.
+    before: Mutex<Option<(Change, usize, Happening)>>,
 }
 
 impl core::fmt::Debug for Plain {
@@ -69,12 +76,26 @@ impl Plain {
         let words = Words::zeroed(pages * PAGE_WORDS).unwrap();
         let [there, closed] = [(); 2].map(|()| vec![false; pages]);
         let state = State { there, closed, seen: vec![Vec::new(); pages] };
-        Arc::new(Self { words, pages, state: Mutex::new(state), between: Mutex::default() })
+        Arc::new(Self { words, pages, state: Mutex::new(state), before: Mutex::default() })
     }
 
-    /// Has that happen before `page` is put in place the next time.
-    pub(crate) fn before_placing(&self, page: usize, happens: impl FnOnce() + Send + 'static) {
-        *self.between.lock().unwrap() = Some((page, Box::new(happens)));
+    /// Has that happen before `page` is put in place, or taken away, the next time.
+    pub(crate) fn before(
+        &self,
+        change: Change,
+        page: usize,
+        happens: impl FnOnce() + Send + 'static,
+    ) {
+        *self.before.lock().unwrap() = Some((change, page, Box::new(happens)));
+    }
+
+    fn about_to(&self, change: Change, page: usize) {
+        let mut before = self.before.lock().unwrap();
+        let happens = before.take_if(|(what, at, _)| (*what, *at) == (change, page));
+        drop(before);
+        if let Some((.., happens)) = happens {
+            happens();
+        }
     }
 
     fn is_closed(&self, page: usize) -> bool {
@@ -124,10 +145,7 @@ impl Paging for Plain {
         from: &pontoon_signal::Block,
         there: &mut dyn FnMut(usize),
     ) -> Result<(), PagingError> {
-        let between = self.between.lock().unwrap().take_if(|(at, _)| *at == page);
-        if let Some((_, happens)) = between {
-            happens();
-        }
+        self.about_to(Change::Place, page);
         let mut state = self.state.lock().unwrap();
         for placed in 0..from.bytes() / PAGE {
             let at = page + placed;
@@ -175,6 +193,7 @@ impl Paging for Plain {
         page: usize,
         last: &mut dyn FnMut(&[AtomicU64]) -> bool,
     ) -> Result<bool, PagingError> {
+        self.about_to(Change::Take, page);
         let mut state = self.state.lock().unwrap();
         if state.there[page] {
             if !last(self.words(page)) {

@@ -7,6 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
+use super::Happening;
 use pontoon_hal::{
     conformance::link::delegate_link,
     link::{Link, LinkError, Operation, Order, Registered, Remote, RemoteSignal},
@@ -35,6 +36,8 @@ struct State {
     answered: Option<u32>,
     /// How many posts it answers yet, if it is to die then.
     last: Option<u32>,
+    /// What comes before the next read from there.
+    before: Option<(usize, Happening)>,
     late: VecDeque<Posted>,
     done: Publisher,
     posted: u64,
@@ -50,6 +53,7 @@ impl Silent {
             full: 0,
             answered: None,
             last: None,
+            before: None,
             late: VecDeque::new(),
             done,
             posted: 0,
@@ -82,6 +86,11 @@ impl Silent {
     /// Dies once so many posts more were answered.
     pub(crate) fn die_after(&self, posts: u32) {
         self.state().last = Some(posts);
+    }
+
+    /// Has that happen before something is read from `offset` on the next time.
+    pub(crate) fn before_read(&self, offset: usize, happens: impl FnOnce() + Send + 'static) {
+        self.state().before = Some((offset, Box::new(happens)));
     }
 
     /// How many posts there were.
@@ -209,6 +218,10 @@ impl Link for Silent {
         into: &Registered,
         range: Range<usize>,
     ) -> Result<Seq, LinkError> {
+        let before = self.state().before.take_if(|(at, _)| *at == offset);
+        if let Some((_, happens)) = before {
+            happens();
+        }
         let (from, into) = (from.clone(), into.clone());
         self.post(move |link| {
             let _ = link.read(&from, offset, &into, range).expect("read");
