@@ -90,6 +90,13 @@ pub trait Paging: Send + Sync + fmt::Debug {
     /// There is no such page.
     fn words(&self, page: usize) -> &[AtomicU64];
 
+    /// Gives `look` the words of a page that is in place, and what it says of them back. `None` if they cannot be looked at
+    /// where they are, as nobody serves the window's faults any more, or ceases to just now: [`take`](Self::take) shows
+    /// them all the same, or says that it cannot yet.
+    fn look(&self, page: usize, look: &mut dyn FnMut(&[AtomicU64]) -> bool) -> Option<bool> {
+        Some(look(self.words(page)))
+    }
+
     /// Whether a page is in place, as far as can be told without touching it: `false` where nobody knows.
     fn is_there(&self, page: usize) -> bool {
         let _ = page;
@@ -121,7 +128,7 @@ pub trait Paging: Send + Sync + fmt::Debug {
     ) -> Result<Written, PagingError>;
 
     /// P4: takes a page away, and shows what was in it last. If `last` says no, it is put back as it was.
-    /// Whether it is gone; one that was not in place is.
+    /// Whether it is gone; one that was not in place is. It does so also when nobody serves the window's faults any more.
     ///
     /// # Errors
     ///

@@ -20,7 +20,7 @@ pub enum OpenError {
         /// What was asked for.
         pages: usize,
     },
-    /// A pool has 64 windows at most, counting those that are gone.
+    /// A pool has 64 windows at most at the same time, and those that are being closed are not closed yet.
     Windows,
     /// The pages have a window of the pool already, or some of them.
     Twice {
@@ -74,7 +74,10 @@ impl fmt::Display for OpenError {
             Self::TooLarge { pages } => {
                 write!(f, "a window of {pages} pages; it has 1073741824 at most")
             }
-            Self::Windows => f.write_str("a pool has 64 windows at most; open another pool"),
+            Self::Windows => f.write_str(
+                "a pool has 64 windows at most at the same time, and this one has; drop one, with who serves it, or \
+                 open another pool",
+            ),
             Self::Twice { new, other } => write!(
                 f,
                 "a window at {:#x} to {:#x} over another of the pool at {:#x} to {:#x}; \

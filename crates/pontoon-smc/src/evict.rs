@@ -45,8 +45,13 @@ impl Inner {
 
     /// Evicts a page that home has as it is. Whether it is gone.
     pub(crate) fn evict_clean(&self, slot: SlotIndex) -> bool {
+        if !matches!(self.table.state(slot), State::Resident | State::Poisoned) {
+            return false;
+        }
         let id = self.table.page(slot);
-        let Some(pane) = self.pane(id) else { return false };
+        // W2: kept, so that by W1 the slot that is turned is of this very window, until all is done.
+        let seen = self.panes.at(id.window());
+        let Some(pane) = seen.pane() else { return false };
         if self.table.turn(slot, id, State::Poisoned, State::Leaving) {
             return self.leave_poison(pane, id, slot);
         }
@@ -62,7 +67,7 @@ impl Inner {
             let gone = paging.discard(id.page()..id.page() + 1).is_ok();
             return self.left(pane, id, slot, gone);
         }
-        if owes || !is_clean(paging.words(id.page())) {
+        if owes || paging.look(id.page(), &mut |live| is_clean(live)) == Some(false) {
             return self.left(pane, id, slot, false);
         }
         self.on_its_way(slot);
@@ -76,7 +81,8 @@ impl Inner {
             return true;
         }
         let id = self.table.page(slot);
-        let Some(pane) = self.pane(id) else { return false };
+        let seen = self.panes.at(id.window());
+        let Some(pane) = seen.pane() else { return false };
         let Some(extent) = pane.extent(id.page()) else { return false };
         if extent.read_only {
             // There is nothing to be sent, and no twin to say so.
@@ -125,7 +131,7 @@ impl Inner {
 
     /// Marks a page that is about to be taken away: while it is nowhere, the kernel tells of no store to it, and a
     /// release that comes then waits until it is home.
-    fn on_its_way(&self, slot: SlotIndex) {
+    pub(crate) fn on_its_way(&self, slot: SlotIndex) {
         self.marks.keep(slot);
     }
 

@@ -12,6 +12,7 @@ use crate::{
 /// A page that the caller has hold of, until this goes.
 pub(crate) struct Hold<'p> {
     inner: &'p Inner,
+    pane: &'p Pane,
     id: PageId,
     pub(crate) slot: SlotIndex,
     is: Is,
@@ -29,12 +30,12 @@ pub(crate) enum Is {
 
 impl Inner {
     /// Takes hold of a page; `None` if that could not be had in time.
-    pub(crate) fn hold_page(
-        &self,
-        pane: &Pane,
+    pub(crate) fn hold_page<'p>(
+        &'p self,
+        pane: &'p Pane,
         page: usize,
         clock: &mut Clock,
-    ) -> Option<Hold<'_>> {
+    ) -> Option<Hold<'p>> {
         let id = pane.id(page);
         loop {
             // A handler of the program's may miss a page on this thread, and needs what a claim and an eviction take.
@@ -43,7 +44,7 @@ impl Inner {
                 None => undisturbed(|| self.try_hold(id, clock)),
             };
             if let Some((slot, is)) = held {
-                return Some(Hold { inner: self, id, slot, is });
+                return Some(Hold { inner: self, pane, id, slot, is });
             }
             if !clock.pause() {
                 return None;
@@ -89,8 +90,7 @@ impl Drop for Hold<'_> {
             Is::Pattern => {
                 table.set(self.slot, State::Poisoned);
                 // Whoever healed the extent meanwhile has passed it over.
-                let pane = self.inner.pane(self.id);
-                if let Some(extent) = pane.and_then(|pane| pane.extent(self.id.page())) {
+                if let Some(extent) = self.pane.extent(self.id.page()) {
                     extent.is_sick();
                 }
             }

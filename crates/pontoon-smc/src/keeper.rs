@@ -1,7 +1,7 @@
 //! The keeper: a thread of the pool that makes room before it is needed, gives back what transfers were late
 //! for, and says in the log what went wrong where an access could not.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use pontoon_hal::link::LinkError;
 use pontoon_signal::{Bound, Host, Nanos, Os, Seq, shim::Ordering::Relaxed, undisturbed};
@@ -9,6 +9,7 @@ use pontoon_signal::{Bound, Host, Nanos, Os, Seq, shim::Ordering::Relaxed, undis
 use crate::{
     Home,
     clock::Clock,
+    close::Closing,
     evict::LOOKS,
     extent::{Held, Place},
     pane::Pane,
@@ -26,32 +27,47 @@ const A_KNOCK: Duration = Duration::from_millis(20);
 impl Inner {
     pub(crate) fn keep(&self) {
         let bell = self.bell_slot.uncounted_waiter();
+        let mut closing = Closing::default();
         while self.stop.load(Relaxed) == 0 {
             let next = bell.value() + 1;
             self.make_rooms();
             self.give_back_stuck();
             self.stages.sweep();
-            for pane in self.panes.iter().map_while(|pane| pane.get()) {
+            for seen in self.panes.all() {
+                let Some(pane) = seen.pane() else { continue };
+                let is_open = Arc::strong_count(pane) > 1;
                 for extent in &pane.extents {
                     self.tell(pane, extent);
-                    self.see_to_triggers(pane, extent, &self.a_page());
-                    if extent.has_moved() {
-                        self.heal(pane, extent);
-                    }
-                    if extent.may_be_sick() {
-                        self.knock(pane, extent);
+                    if is_open {
+                        self.see_to(pane, extent);
                     }
                     if extent.has_former() {
                         extent.leave_former(|generation| self.is_late(pane, extent, generation));
                     }
                 }
             }
+            let is_more = self.close_windows(&mut closing);
             self.leave_homes();
+            if is_more {
+                continue;
+            }
             let _ = bell.wait_ge_bounded(next, Bound::within(NAP).spinning(0)).map(|_| ());
+        }
+        self.close_last(&mut closing);
+    }
+
+    /// What an extent of a window that somebody has needs.
+    fn see_to(&self, pane: &Pane, extent: &Held) {
+        self.see_to_triggers(pane, extent, &self.a_page());
+        if extent.has_moved() {
+            self.heal(pane, extent);
+        }
+        if extent.may_be_sick() {
+            self.knock(pane, extent);
         }
     }
 
-    fn a_page(&self) -> Clock {
+    pub(crate) fn a_page(&self) -> Clock {
         Clock::of(A_PAGE.min(self.settings.deadline / 2))
     }
 
@@ -78,7 +94,9 @@ impl Inner {
         for slot in self.table.stuck() {
             let id = self.table.page(slot);
             let (number, generation) = self.table.late(slot);
-            let extent = self.pane(id).and_then(|pane| pane.extent(id.page()));
+            // W1: of the window that it was of then.
+            let seen = self.panes.at(id.window());
+            let extent = seen.pane().and_then(|pane| pane.extent(id.page()));
             let place = extent.and_then(|extent| extent.place_of(generation));
             if place.is_some_and(|Place { home, .. }| home.is_over(number)) {
                 self.table.give_back(slot);

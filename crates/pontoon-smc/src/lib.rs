@@ -29,6 +29,8 @@ mod cell;
 #[cfg(not(pontoon_loom))]
 mod clock;
 #[cfg(not(pontoon_loom))]
+mod close;
+#[cfg(not(pontoon_loom))]
 mod counts;
 #[cfg(not(pontoon_loom))]
 mod direct;
@@ -56,6 +58,8 @@ mod origin;
 mod owed;
 #[cfg(not(pontoon_loom))]
 mod pane;
+#[cfg(not(pontoon_loom))]
+mod panes;
 #[cfg(not(pontoon_loom))]
 mod pool;
 #[cfg(not(pontoon_loom))]

@@ -90,8 +90,13 @@ impl Pane {
 
     /// The extent of a page.
     pub(crate) fn extent(&self, page: usize) -> Option<&Held> {
+        self.extents.get(self.extent_at(page)?)
+    }
+
+    /// Which of the extents that is.
+    pub(crate) fn extent_at(&self, page: usize) -> Option<usize> {
         let after = self.extents.partition_point(|extent| extent.pages.end <= page);
-        self.extents.get(after).filter(|extent| extent.pages.contains(&page))
+        self.extents.get(after).filter(|extent| extent.pages.contains(&page)).map(|_| after)
     }
 
     /// Marks a page of an extent that is to hold the pattern. Whether it was not marked before.

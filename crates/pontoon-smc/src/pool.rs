@@ -9,8 +9,9 @@
 
 use core::{fmt, ops::Range};
 use std::{
-    sync::{Arc, Mutex, Once, OnceLock},
-    thread::JoinHandle,
+    sync::{Arc, Mutex, MutexGuard, Once, OnceLock},
+    thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use pontoon_hal::{
@@ -32,15 +33,27 @@ use crate::{
     marks::Marks,
     owed::Owed,
     pane::Pane,
+    panes::Panes,
     release::late,
     stages::{STAGE, STAGES, Stage, Stages},
-    table::{PageId, SLOTS_MAX, SlotIndex, Table},
+    table::{SLOTS_MAX, SlotIndex, Table},
 };
 
 /// Fewer pages than the largest fetch, twice, are no pool.
 const PAGES_MIN: usize = 64;
+/// How long who opens a window naps while another is being closed.
+const A_MOMENT: Duration = Duration::from_millis(1);
 
-/// A pool of resident pages, for any number of windows up to 64. A handle.
+/// A pool of resident pages, for up to 64 windows at the same time. A handle.
+///
+/// A window is open as long as anybody has it: a handle, its [pager](Window::pager) and so who serves its faults, a range that
+/// is [written through](Window::write_through). Then the pool's thread closes it. What was stored and not released goes home,
+/// and its pages, its addresses, unless the program has them too, and its place among the 64 are given back. If its home does
+/// not take what was stored within the [deadline](Settings::deadline), that is lost, and a line of the log says so: who has to
+/// know releases before. A window of which a transfer is late stays until that has come, or cannot come any more.
+///
+/// The last handle of a pool ends it. It waits for what was stored to windows that nobody has any more, for about as long as
+/// the deadline at most. What was stored to others and not released is lost.
 #[derive(Clone)]
 pub struct Pool {
     pub(crate) inner: Arc<Inner>,
@@ -55,8 +68,9 @@ pub(crate) struct Inner {
     pub(crate) table: Table,
     pub(crate) marks: Marks,
     pub(crate) owed: Owed,
-    pub(crate) panes: Box<[OnceLock<Arc<Pane>>]>,
-    opened: Mutex<usize>,
+    pub(crate) panes: Panes,
+    /// Of who opens a window: one at a time.
+    opening: Mutex<()>,
     /// Set once all slots have memory.
     touched: OnceLock<()>,
     pub(crate) stages: Stages,
@@ -121,29 +135,30 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`OpenError`].
+    /// [`OpenError`]. The addresses of a window that was dropped are its own until it is closed.
+    ///
+    /// # Blocks
+    ///
+    /// If there are 64 windows of which some are being closed, until one is: for no longer than the
+    /// [deadline](Settings::deadline).
     pub fn window(
         &self,
         paging: Arc<dyn Paging>,
         extents: Vec<Extent>,
     ) -> Result<Window, OpenError> {
         let inner = &self.inner;
-        let mut opened = locked(&inner.opened);
-        if *opened == PageId::WINDOWS_MAX {
-            return Err(OpenError::Windows);
-        }
+        let (_opening, number) = inner.number()?;
         let new = addresses(&*paging);
-        let others = inner.panes.iter().map_while(OnceLock::get);
-        let mut others = others.map(|pane| addresses(&*pane.paging));
+        let others = inner.panes.each();
+        let mut others = others.filter_map(|seen| Some(addresses(&*seen.pane()?.paging)));
         if let Some(other) = others.find(|it| it.start < new.end && new.start < it.end) {
             return Err(OpenError::Twice { new, other });
         }
         if !extents.iter().all(Extent::is_direct) {
             inner.have_slots();
         }
-        let pane = Arc::new(Pane::open(*opened, paging, extents)?);
-        let _ = inner.panes[*opened].set(Arc::clone(&pane));
-        *opened += 1;
+        let pane = Arc::new(Pane::open(number, paging, extents)?);
+        inner.panes.put(Arc::clone(&pane));
         Ok(Window::new(self.clone(), pane))
     }
 
@@ -199,8 +214,8 @@ impl Inner {
             table,
             marks: Marks::new(slots)?,
             owed: Owed::new(slots)?,
-            panes: (0..PageId::WINDOWS_MAX).map(|_| OnceLock::new()).collect(),
-            opened: Mutex::new(0),
+            panes: Panes::new(),
+            opening: Mutex::default(),
             touched: OnceLock::new(),
             stages: Stages::default(),
             pinned: AtomicU64::new(0),
@@ -213,6 +228,23 @@ impl Inner {
             bell_slot,
             stop: AtomicU64::new(0),
         })
+    }
+
+    /// A number for a window, once one is nobody's, and what keeps others from having it too.
+    fn number(&self) -> Result<(MutexGuard<'_, ()>, usize), OpenError> {
+        let clock = Clock::of(self.settings.deadline);
+        loop {
+            let opening = locked(&self.opening);
+            if let Some(number) = self.panes.first_free() {
+                return Ok((opening, number));
+            }
+            drop(opening);
+            if clock.is_over() || !self.panes.is_any_alone() {
+                return Err(OpenError::Windows);
+            }
+            self.ring();
+            thread::sleep(A_MOMENT);
+        }
     }
 
     /// Gives the slots their memory: pages are to land there, and a miss is not to wait for a page of the pool's own.
@@ -297,10 +329,6 @@ impl Inner {
         }
     }
 
-    pub(crate) fn pane(&self, id: PageId) -> Option<&Arc<Pane>> {
-        self.panes.get(id.window())?.get()
-    }
-
     /// What was found of a page when it was compared is home.
     pub(crate) fn settled(&self, slot: SlotIndex) {
         self.owed.settle(slot);
@@ -342,7 +370,9 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.inner.stop.store(1, Relaxed);
         self.inner.ring();
-        if let Some(thread) = self.thread.take() {
+        // It may have let go itself of what had the last handle.
+        let is_other = |thread: &JoinHandle<()>| thread.thread().id() != thread::current().id();
+        if let Some(thread) = self.thread.take().filter(is_other) {
             // It panics nowhere, and comes back within its bounds.
             let _ = thread.join();
         }

@@ -7,7 +7,7 @@
 use core::ops::Range;
 use std::time::Duration;
 
-use pontoon_hal::paging::{PAGE, PAGE_WORDS};
+use pontoon_hal::paging::{PAGE, PAGE_WORDS, PagingError};
 use pontoon_signal::{
     Bound, Seq,
     shim::{AtomicU64, Ordering::Relaxed},
@@ -33,6 +33,13 @@ const PAGES: usize = 1024;
 /// Words of a stage that bytes are sent from. Behind them the versions land that the pages had come to, a word each.
 const SENT: usize = STAGE / 8 - PAGES;
 const _: () = assert!(SENT >= PAGE_WORDS);
+
+/// Of a page that cannot be looked at.
+const UNSERVED: PagingError = PagingError {
+    call: "look",
+    code: 16,
+    remedy: "nobody serves the window's faults: have them served, or drop the window",
+};
 
 /// What a release did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,10 +141,19 @@ impl Inner {
             released.pages += 1;
             self.marks.comparing(slot);
             sending.pages.push(Leaf { page, slot, first: sending.runs.len() });
+            let mut send = |live: &[AtomicU64]| {
+                sent = self.send(extent, &place, page, slot, live, &mut sending, clock);
+                sent.is_ok()
+            };
             // What is written through is home, and may not be in its place: what it owes its slot has.
-            let is_guarded = pane.is_guarded(page);
-            let live = if is_guarded { self.twin(slot) } else { pane.paging.words(page) };
-            sent = self.send(extent, &place, page, slot, live, &mut sending, clock);
+            let is_seen = if pane.is_guarded(page) {
+                Some(send(self.twin(slot)))
+            } else {
+                pane.paging.look(page, &mut send)
+            };
+            if is_seen.is_none() {
+                sent = Err(UNSERVED.into());
+            }
             let full = sending.used + PAGE_WORDS > SENT || sending.pages.len() == PAGES;
             if sent.is_ok() && full {
                 sent = self.settle(extent, &place, &mut sending, clock, &mut released);

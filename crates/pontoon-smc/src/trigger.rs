@@ -59,7 +59,12 @@ impl Inner {
             return 0;
         }
         let mut changed = 0;
-        diff(pane.paging.words(page), self.twin(slot), |bytes| changed += bytes.len());
+        let mut count = |live: &[_]| {
+            diff(live, self.twin(slot), |bytes| changed += bytes.len());
+            true
+        };
+        // One that cannot be looked at goes home when it can.
+        let _ = pane.paging.look(page, &mut count);
         self.table.set(slot, State::Resident);
         changed
     }

@@ -18,7 +18,7 @@ use crate::{
     fetch::Service, pane::Pane, table::State,
 };
 
-/// Memory of other ranks under addresses of this process. A handle.
+/// Memory of other ranks under addresses of this process. A handle; what becomes of it without any says [`Pool`].
 ///
 /// An access to a page that is not here fetches it, and is an ordinary load or store from then on. What is stored
 /// here is seen by others once it was [released](Self::release), and what they released is seen here once it was
@@ -27,10 +27,10 @@ use crate::{
 /// reach home. Of one byte that both wrote, what home had last is kept, and counted.
 #[derive(Clone)]
 pub struct Window {
-    // Before the pool: who serves its faults asks that.
+    // In this order: who serves its faults has it too, and a pool that goes closes what nobody has any more.
     _serving: Option<Arc<dyn Any + Send + Sync>>,
-    pool: Pool,
     pane: Arc<Pane>,
+    pool: Pool,
 }
 
 impl Window {
@@ -368,7 +368,7 @@ impl Window {
 const READS: u32 = 3;
 
 /// Those pages, in order, as ranges of bytes.
-fn ranges(pages: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
+pub(crate) fn ranges(pages: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     for at in pages.map(|page| page * PAGE) {
         match ranges.last_mut() {

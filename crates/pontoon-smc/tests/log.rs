@@ -4,80 +4,26 @@
 mod common;
 
 use std::{
-    fmt,
-    sync::{Arc, Mutex},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
-use common::{Client, Plain, pair, silent::Silent};
+use common::{Client, Plain, lines::Lines, pair, silent::Silent};
 use pontoon_hal::{link::Link, paging::PAGE};
 use pontoon_smc::{Extent, Pool, Settings};
-use tracing::{
-    Event, Level, Metadata, Subscriber,
-    field::{Field, Visit},
-    span::{Attributes, Id, Record},
-};
 
 const PAGES: usize = 128;
 
-/// The lines of a log, as their messages and how many accesses they tell of.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<(String, u64)>>>);
-
-struct Fields(String, u64);
-
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "message" {
-            self.0 = format!("{value:?}");
-        }
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        if field.name() == "accesses" {
-            self.1 = value;
-        }
-    }
-}
-
-impl Subscriber for Lines {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "pontoon::smc" && *metadata.level() <= Level::WARN
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields(String::new(), 0);
-        event.record(&mut fields);
-        self.0.lock().unwrap().push((fields.0, fields.1));
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-impl Lines {
-    /// How many accesses each line about them tells of.
-    fn of_accesses(&self) -> Vec<u64> {
-        let lines = self.0.lock().unwrap();
-        let of = lines.iter().filter(|(text, _)| text.contains("waited for pages in vain"));
-        of.map(|&(_, accesses)| accesses).collect()
-    }
+/// How many accesses each line about them tells of.
+fn of_accesses(lines: &Lines) -> Vec<u64> {
+    let lines = lines.with("waited for pages in vain");
+    lines.iter().map(|line| line.field("accesses").parse().unwrap()).collect()
 }
 
 #[test]
 fn accesses_that_wait_in_vain_are_a_line_a_burst() {
-    let lines = Lines::default();
-    tracing::subscriber::set_global_default(lines.clone()).unwrap();
+    let lines = Lines::of_all();
     let pair = pair(PAGES);
     let silent = Silent::over(&pair.link);
     let link: Arc<dyn Link> = Arc::clone(&silent) as _;
@@ -95,8 +41,8 @@ fn accesses_that_wait_in_vain_are_a_line_a_burst() {
     let mut pages = 0..PAGES;
     let told = |all: u64| {
         let waiting = Instant::now();
-        while lines.of_accesses().iter().sum::<u64>() < all {
-            assert!(waiting.elapsed() < Duration::from_secs(30), "{:?}", lines.of_accesses());
+        while of_accesses(&lines).iter().sum::<u64>() < all {
+            assert!(waiting.elapsed() < Duration::from_secs(30), "{:?}", of_accesses(&lines));
             thread::sleep(Duration::from_millis(5));
         }
     };
@@ -108,11 +54,11 @@ fn accesses_that_wait_in_vain_are_a_line_a_burst() {
     }
     let is_within = started.elapsed() + Duration::from_millis(100) < first + Duration::from_secs(2);
     if is_within {
-        assert_eq!(lines.of_accesses(), [1], "one of a burst");
+        assert_eq!(of_accesses(&lines), [1], "one of a burst");
     }
     told(61);
     assert!(started.elapsed() >= Duration::from_secs(2) || !is_within);
-    let bursts = lines.of_accesses();
+    let bursts = of_accesses(&lines);
     let most = 2 + started.elapsed().as_secs() as usize / 2;
     assert!(bursts.len() <= most, "{bursts:?} in {:?}", started.elapsed());
     assert_eq!(bursts.iter().sum::<u64>(), 61, "each access is in a line");

@@ -128,6 +128,15 @@ impl Paging for Paged {
         self.window.words(page..page + 1).expect("a page of the window")
     }
 
+    fn look(&self, page: usize, look: &mut dyn FnMut(&[AtomicU64]) -> bool) -> Option<bool> {
+        // Where the threads serve it themselves it is never shut.
+        let access =
+            if self.asks_in_handler() { None } else { Some(self.window.access_as_it_is()?) };
+        let is_open = access.as_ref().is_none_or(|access| !access.is_shut);
+        // Kept until it has looked.
+        is_open.then(|| look(self.words(page)))
+    }
+
     fn is_there(&self, page: usize) -> bool {
         let bytes = self.window.page_bytes();
         page < self.window.pages() && self.window.reserved().is_resident(page * bytes, bytes)
@@ -163,6 +172,8 @@ impl Paging for Paged {
         page: usize,
         last: &mut dyn FnMut(&[AtomicU64]) -> bool,
     ) -> Result<bool, PagingError> {
+        let access = self.window.access_as_it_is().ok_or(BUSY)?;
+        let _opened = if access.is_shut { Some(Opened::page(&self.window, page)?) } else { None };
         if self.is_guarded(page) {
             let gone = !self.is_there(page) || last(self.words(page));
             if gone {
@@ -279,6 +290,36 @@ impl Paged {
 
     fn is_guarded(&self, page: usize) -> bool {
         self.guarded.get().is_some_and(|guarded| guarded.is_set(page))
+    }
+}
+
+/// A page of a window that is shut, which is open as long as this is kept.
+struct Opened<'w> {
+    window: &'w Window,
+    page: usize,
+}
+
+impl<'w> Opened<'w> {
+    fn page(window: &'w Window, page: usize) -> Result<Self, PagingError> {
+        let opened = window.reserved().open(Self::bytes(window, page));
+        opened.map_err(|errno| PagingError {
+            call: "mprotect",
+            code: errno.raw_os_error(),
+            remedy: "raise vm.max_map_count: a page that is open splits the window's mapping",
+        })?;
+        Ok(Self { window, page })
+    }
+
+    fn bytes(window: &Window, page: usize) -> Range<usize> {
+        page * window.page_bytes()..(page + 1) * window.page_bytes()
+    }
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        let _ = self.window.reserved().close(Self::bytes(self.window, self.page));
+        // Who touched it meanwhile waits for nobody: the next try raises SIGSEGV.
+        let _ = self.window.wake(self.page..self.page + 1);
     }
 }
 

@@ -18,6 +18,15 @@ fn page_of(word: u64) -> Block {
     block
 }
 
+/// It is asked for nothing.
+struct Nobody;
+
+impl Pager for Nobody {
+    fn fault(&self, _: PageFault) -> Served {
+        Served::Refused
+    }
+}
+
 /// What windows that come and go need; `None`, and says so, on a kernel that has not.
 fn features() -> Option<Features> {
     let features = common::features()?;
@@ -54,6 +63,34 @@ fn a_page_that_does_not_go_is_put_back_whatever_came_in_its_place() {
     let found = [0, 3].map(|word| paged.words(1)[word].load(Relaxed));
     assert_eq!(found, [7, 8]);
     assert_eq!(paged.take(1, &mut |last| last[3].load(Relaxed) == 8), Ok(true), "and can go");
+}
+
+/// No load or store of its pages would come to an end well; who keeps them can take them away all the same.
+#[test]
+fn pages_of_a_window_that_nobody_serves_any_more_can_be_taken() {
+    let Some(features) = features() else { return };
+    let paged = Paged::reserve(&features, 8 * PAGE, Service::Served).unwrap();
+    paged.read_only(4..6).unwrap();
+    for page in 0..6 {
+        paged.place(page, &page_of(page as u64 + 7), &mut |_| panic!("it was empty")).unwrap();
+    }
+    paged.words(1)[3].store(100, Relaxed);
+    drop(paged.serve(Arc::new(Nobody), 1).unwrap());
+    assert_eq!(paged.look(1, &mut |_| panic!("it raises SIGSEGV")), None);
+    for page in [1, 4] {
+        let first = page as u64 + 7;
+        let take = |gone| paged.take(page, &mut |last| last[0].load(Relaxed) == first && gone);
+        assert_eq!(take(false), Ok(false), "page {page} is put back");
+        assert_eq!(take(true), Ok(true), "page {page}");
+        assert_eq!(paged.take(page, &mut |_| panic!("it is gone")), Ok(true));
+    }
+    assert_eq!(paged.take(2, &mut |_| false), Ok(false));
+    assert_eq!(paged.look(2, &mut |_| panic!("it raises SIGSEGV")), None, "it is closed again");
+    let _serving = paged.serve(Arc::new(Nobody), 1).unwrap();
+    let found = paged.look(2, &mut |words| words[511].load(Relaxed) == 9);
+    assert_eq!(found, Some(true));
+    paged.words(3)[0].store(1, Relaxed);
+    assert_eq!(paged.words(5)[0].load(Relaxed), 12);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 pub(crate) mod counted;
+pub(crate) mod lines;
 pub(crate) mod modest;
 pub(crate) mod silent;
 pub(crate) mod start;

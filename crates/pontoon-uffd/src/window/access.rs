@@ -2,19 +2,20 @@
 //! could serve them.
 
 use core::ops::Range;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 use rustix::io::Errno;
 
 use super::Window;
 
-/// What accesses are let through. Whoever changes it has it.
+/// What accesses are let through. Whoever changes it has it; who looks at pages, or opens one for himself, keeps it from being
+/// changed meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct Access {
+pub(crate) struct Access {
     /// Pages whose stores raise SIGSEGV, for good.
     read_only: Vec<Range<usize>>,
     /// Whether any access does, since a server has gone.
-    is_shut: bool,
+    pub(crate) is_shut: bool,
 }
 
 impl Window {
@@ -54,12 +55,21 @@ impl Window {
         Ok(())
     }
 
+    /// What it is now, and as long as this is kept; `None` while it is changed. It never waits: handlers ask.
+    pub(crate) fn access_as_it_is(&self) -> Option<RwLockReadGuard<'_, Access>> {
+        match self.access.try_read() {
+            Ok(access) => Some(access),
+            Err(TryLockError::Poisoned(access)) => Some(access.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     fn bytes_of(&self, pages: &Range<usize>) -> Range<usize> {
         pages.start * self.page..pages.end * self.page
     }
 
     /// Nothing panics while it is held, so what is behind is whole.
-    fn access(&self) -> MutexGuard<'_, Access> {
-        self.access.lock().unwrap_or_else(PoisonError::into_inner)
+    fn access(&self) -> RwLockWriteGuard<'_, Access> {
+        self.access.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,7 +13,7 @@ pub use scan::{Run, Scanned};
 pub use shelf::Shelf;
 
 use core::{ops::Range, ptr::NonNull};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, RwLock};
 
 use pontoon_signal::{
     Block, Mapping,
@@ -80,7 +80,7 @@ pub struct Window {
     zeros: Pattern,
     /// What the pages are of, if it is an alias.
     home: Option<Block>,
-    access: Mutex<access::Access>,
+    access: RwLock<access::Access>,
     /// 1 while somebody serves its faults.
     pub(crate) served: AtomicU64,
 }

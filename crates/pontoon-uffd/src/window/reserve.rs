@@ -1,6 +1,6 @@
 //! How a window is set aside.
 
-use std::sync::Mutex;
+use std::sync::RwLock;
 
 use pontoon_signal::{Block, shim::AtomicU64};
 use rustix::io::Errno;
@@ -112,7 +112,7 @@ impl Window {
             poisons: AtomicU64::new(0),
             zeros: Pattern::new(0),
             home,
-            access: Mutex::default(),
+            access: RwLock::default(),
             served: AtomicU64::new(0),
         })
     }
