@@ -5,7 +5,7 @@ mod common;
 
 use std::{
     env, fs,
-    io::{Read, Write},
+    io::{Read, Seek, SeekFrom, Write},
     net::TcpListener,
     path::PathBuf,
     process::{Child, Command, Stdio},
@@ -149,6 +149,26 @@ fn round(name: &str) {
     }
     assert!(lines[6].contains("saved 163917 bytes"), "{lines:?}");
     assert!(fs::read(&file).unwrap() == all);
+}
+
+#[test]
+fn a_long_file_is_stored_from_where_it_is_read_on() {
+    let bench = Bench::new("long");
+    let all = some_bytes((3 << 20) + 5);
+    let mut file = fs::File::open(bench.file("all", &all)).unwrap();
+    let server = bench.serve(&["--bytes", "4M", "--clients", "2"]);
+    // To somebody else it has lost its beginning already.
+    file.seek(SeekFrom::Start(9)).unwrap();
+    let mut command = bench.command("fill", &["--at", "3", "--join-bound", "60s"]);
+    let filled = command.stdin(file).output().expect("run");
+    let said = String::from_utf8(filled.stdout).expect("text");
+    assert!(said.starts_with(&format!("stored {} bytes: ", all.len() - 9)), "{said}");
+
+    let copy = bench.folder.join("copy");
+    let to = ["-o", copy.to_str().unwrap(), "--at", "3", "--bytes", &(all.len() - 9).to_string()];
+    ended_well(&bench.client("cat", &to));
+    assert!(fs::read(&copy).unwrap() == all[9..]);
+    ended_well(&server.end("the server"));
 }
 
 #[test]
@@ -331,6 +351,7 @@ fn what_cannot_be_is_refused_in_one_line() {
     let bench = Bench::new("bad");
     let (small, empty) = (bench.file("small", b"x"), bench.file("empty", b""));
     let large = bench.file("large", &[1; 2 * PAGE]);
+    let long = bench.file("long", &vec![1; 2 << 20]);
     let folder = bench.folder.to_str().unwrap();
     let refused = |what: &str, arguments: &[&str], part: &str| {
         let ended = Process::start(&mut bench.command(what, arguments)).end(what);
@@ -397,6 +418,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         ("cat", &["--at", "1", "--bytes", "16777215T"], "bytes from byte 1 on"),
         ("cat", &["--output", folder], "cannot write"),
         ("fill", &["--file", &large], "more to store than fits"),
+        ("fill", &["--file", &long], "more to store than fits"),
         ("fill", &["--byte", "7", "--bytes", "2"], "no 2 bytes from byte 0 on"),
         ("bench", &[], "a memory of 1 byte is too small to be measured: serve 4194304 or more"),
         ("cat", &["--transport", "shm"], "rank 1 has transport shm and rank 0 transport auto"),

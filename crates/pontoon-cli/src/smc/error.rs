@@ -47,6 +47,8 @@ pub(crate) enum ToolError {
     Bench { loss: Loss, writes: bool },
     /// More is to be stored than there is room for.
     NoRoom { at: usize, all: usize },
+    /// Another part of a file was stored than there was to be.
+    Part { path: PathBuf, stored: u64, why: Whole },
     /// A file cannot be used.
     File { path: PathBuf, verb: &'static str, error: io::Error },
     /// What was read cannot be written.
@@ -65,6 +67,17 @@ pub(crate) enum ToolError {
     Torn { loss: Loss, sent: Released },
 }
 
+/// Why what is stored of a file is not the whole of it.
+#[derive(Debug)]
+pub(crate) enum Whole {
+    /// It has less than it had when its length was looked at.
+    Ended,
+    /// It has more.
+    Grew,
+    /// It cannot be read.
+    Unread(io::Error),
+}
+
 /// Why the memory is no longer to be had.
 #[derive(Debug)]
 pub(crate) struct Loss {
@@ -79,7 +92,7 @@ impl ToolError {
         match self {
             Self::World(error) if !error.is_bad_input() => FAILED,
             Self::Signals(_) | Self::Stack(_) | Self::Save { .. } | Self::Output(_) => FAILED,
-            Self::Untold { .. } | Self::Report(_) => FAILED,
+            Self::Untold { .. } | Self::Report(_) | Self::Part { .. } => FAILED,
             Self::Lost(_) | Self::Cut { .. } | Self::Torn { .. } | Self::Bench { .. } => FAILED,
             _ => BAD_INPUT,
         }
@@ -146,6 +159,21 @@ impl fmt::Display for ToolError {
                 "there is more to store than fits from byte {at} on into a memory of {all}; nothing \
                  was stored"
             ),
+            Self::Part { path, stored, why } => {
+                let (path, stored) = (path.display(), counted(*stored, "byte"));
+                match why {
+                    Whole::Ended => write!(
+                        f,
+                        "{path} ended after {stored}, sooner than its length was; what it had is stored"
+                    ),
+                    Whole::Grew => {
+                        write!(f, "{path} grew while it was read; its first {stored} are stored")
+                    }
+                    Whole::Unread(error) => {
+                        write!(f, "{stored} of {path} stored, and no more can be read: {error}")
+                    }
+                }
+            }
             Self::File { path, verb, error } => {
                 write!(f, "cannot {verb} {}: {error}", path.display())
             }
