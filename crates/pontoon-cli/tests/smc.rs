@@ -293,6 +293,31 @@ fn died(transport: &str) {
 }
 
 #[test]
+fn who_has_read_all_before_the_server_ends_is_warned_only() {
+    let bench = Bench::new("after");
+    let all = some_bytes(256 << 10);
+    let mut server = bench.serve(&["--file", &bench.file("memory", &all)]);
+    // It reads all at once, and has more to write than a pipe holds.
+    let mut reader = bench.reader(&[]);
+    assert!(server.signal(Signal::TERM), "the server was there");
+    let server = server.end("the server");
+    assert!(ended_well(&server).contains("and was cut off"), "{server:?}");
+    let mut out = reader.stdout.take().expect("piped");
+    let mut rest = Vec::new();
+    out.read_to_end(&mut rest).expect("read");
+    assert!(rest == all[1..], "{} bytes", rest.len());
+    let reader = ended(reader);
+    assert_eq!(reader.status.code(), Some(0), "{reader:?}");
+    let warnings: Vec<_> = reader.err.lines().filter(|line| !line.contains("UCX")).collect();
+    assert_eq!(warnings.len(), 1, "{reader:?}");
+    assert!(warnings[0].starts_with("warning: rank 0 "), "{reader:?}");
+    assert!(
+        warnings[0].ends_with("; 262144 bytes were read and written before that"),
+        "{reader:?}"
+    );
+}
+
+#[test]
 fn who_stores_while_the_server_ends_is_told_that_it_did_not_take_it() {
     let bench = Bench::new("ended");
     let mut server = bench.serve(&["--bytes", "1M"]);

@@ -40,7 +40,7 @@ const MOST: usize = 64 << 20;
 pub(super) fn run(options: &Options) -> Result<(), ToolError> {
     let (door, writes) = (&options.door, options.write);
     let format = if options.json { Format::Json } else { Format::Table };
-    door.reach().with(|client| {
+    let done = door.reach().with(|client| {
         let bytes = client.bytes().min(MOST) / PAGE * PAGE;
         if bytes < Plan::LEAST {
             return Err(ToolError::Small { bytes: client.bytes(), least: Plan::LEAST });
@@ -60,5 +60,13 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
             }
             printed => printed.map_err(failed),
         }
-    })
+    })?;
+    match done.loss {
+        // What was changed back last may not have come home.
+        Some(loss) if writes => Err(ToolError::Bench { loss, writes }),
+        _ => {
+            done.of_reads(|()| "all was measured".into());
+            Ok(())
+        }
+    }
 }

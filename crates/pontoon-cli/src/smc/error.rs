@@ -201,11 +201,18 @@ impl fmt::Display for ToolError {
     }
 }
 
+impl Loss {
+    /// What happened first, as far as is known.
+    pub(super) fn cause(&self) -> &dyn fmt::Display {
+        self.death.as_ref().map_or(&self.error, |death| death)
+    }
+}
+
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.death {
-            Some(death) => write!(f, "{death}; the memory is its")?,
-            None => self.error.fmt(f)?,
+        self.cause().fmt(f)?;
+        if self.death.is_some() {
+            f.write_str("; the memory is its")?;
         }
         let are = if self.pattern == 1 { "is" } else { "are" };
         write!(f, ", and {} {are} the pattern", counted(self.pattern, "page"))

@@ -63,7 +63,7 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
             Some((path, input))
         }
     };
-    let (stored, all) = options.reach.with(|client| {
+    let done = options.reach.with(|client| {
         let pieces = |bytes| client.range(options.at, bytes).map(|range| client.pieces(range));
         let put = |at, bytes: &[u8]| client.put(at, bytes);
         let Some((path, mut input)) = input else {
@@ -85,6 +85,10 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
             Err(error) => Err(ToolError::Part { path, stored: all.0, why: Whole::Unread(error) }),
         }
     })?;
+    let (stored, all) = done.work;
+    if let Some(loss) = done.loss {
+        return Err(ToolError::Torn { loss, sent: all });
+    }
     let told = writeln!(
         stdout(),
         "stored {}: {} changed in {}, sent home by {}",
