@@ -43,6 +43,7 @@ use pontoon::{
 };
 
 use crate::{
+    counted::counted,
     figures::{Figure, NotFinite, Printer, RatioError, Samples, Skipped, Unit},
     from::from,
     train::TrainError,
@@ -239,7 +240,7 @@ impl fmt::Display for BenchError {
                 write!(f, "pid {parent}, for which this process was started, is not its parent")
             }
             Self::RawSilent { polls } => {
-                write!(f, "the bare ping-pong got no answer in {polls} polls")
+                write!(f, "the bare ping-pong got no answer in {}", counted(*polls, "poll"))
             }
             Self::LockSilent => f.write_str("the locked queue moved no batch for too long"),
             Self::OutOfStep => f.write_str("the two sides of the ping-pong lost count"),

@@ -20,7 +20,7 @@ use pontoon::{
 };
 
 use super::{BYTES, DONE, LOST_AFTER, MEMORY, READY, ROUND, ToolError, error::Loss, place::Place};
-use crate::{duration, size, voice};
+use crate::{counted::counted, duration, size, voice};
 
 /// How a server is reached, and how its pages are kept.
 #[derive(Clone, Debug, clap::Args)]
@@ -253,6 +253,13 @@ impl Reach {
                 WorldError::Join(JoinError::NoMaster { last, .. }) => {
                     return Err(ToolError::NoServer { place, waited, last });
                 }
+                WorldError::Join(JoinError::NoAddress { why, .. }) => {
+                    return Err(ToolError::NoAddress { place, why });
+                }
+                // Another program, or a job of which this is no part.
+                WorldError::Join(
+                    JoinError::NotPontoon { .. } | JoinError::Job { .. } | JoinError::World { .. },
+                ) => return Err(ToolError::NoMemory(place)),
                 error => return Err(error.into()),
             }
         }
@@ -282,7 +289,8 @@ impl Reach {
             bytes,
             match faults {
                 Faults::Threads(threads) => {
-                    format!("by {threads} threads, which an access waits for")
+                    let threads = counted(threads as u64, "thread");
+                    format!("by {threads}, which an access waits for")
                 }
                 _ => "in the thread whose access it was (SIGBUS)".into(),
             },

@@ -23,8 +23,14 @@ pub(crate) enum ToolError {
     NotHere(Place),
     /// Somebody else listens there.
     InUse(Place),
+    /// The port is one of those that the system keeps.
+    Kept(Place),
     /// Nobody listens there.
     NoServer { place: Place, waited: Duration, last: Option<SystemError> },
+    /// What listens there serves no memory.
+    NoMemory(Place),
+    /// The address has no number; why, if that was found in time.
+    NoAddress { place: Place, why: Option<Box<str>> },
     /// The server has another client.
     Busy { place: Place, waited: Duration },
     /// The two did not come together.
@@ -116,6 +122,11 @@ impl fmt::Display for ToolError {
                 f,
                 "{place} is no address of this host: listen on one of its own, or on all by 0.0.0.0"
             ),
+            Self::Kept(place) => write!(
+                f,
+                "this user may not listen on {place}: the system keeps low ports \
+                 (net.ipv4.ip_unprivileged_port_start) for root; choose one from 1024 on"
+            ),
             Self::NoServer { place, waited, last } => {
                 write!(f, "nobody serves memory at {place}, waited {waited:.1?}: ")?;
                 match last {
@@ -129,18 +140,33 @@ impl fmt::Display for ToolError {
                 "the server at {place} has another client, waited {waited:.1?} for it to be done: \
                  raise --join-bound"
             ),
+            Self::NoMemory(place) => write!(
+                f,
+                "what listens on {place} serves no memory: give the address and port of a \
+                 `pontoon smc serve`"
+            ),
+            Self::NoAddress { place, why: Some(why) } => {
+                write!(f, "the host of {place} has no address: {why}")
+            }
+            Self::NoAddress { place, why: None } => write!(
+                f,
+                "the address of the host of {place} was not found in time: ask the name service, \
+                 or raise --join-bound"
+            ),
             Self::World(error) => error.fmt(f),
             Self::Map(error) => error.fmt(f),
             Self::Stack(error) => write!(f, "there is no stack to serve faults on: {error}"),
             Self::Pool { pages, class, least } => write!(
                 f,
-                "a pool of {pages} pages is too small for --class {class}, which takes {least}: raise \
-                 --pool"
+                "a pool of {} is too small for --class {class}, which takes {least}: raise --pool",
+                counted(*pages as u64, "page")
             ),
             Self::Signals(error) => write!(f, "signals cannot be heeded: {error}"),
             Self::Nothing => f.write_str("there is nothing to serve: it has no bytes"),
             Self::Outside { at, bytes: Some(bytes), all } => {
-                write!(f, "there are no {bytes} bytes from byte {at} on in a memory of {all}")
+                let are = if *bytes == 1 { "is" } else { "are" };
+                let bytes = counted(*bytes as u64, "byte");
+                write!(f, "there {are} no {bytes} from byte {at} on in a memory of {all}")
             }
             Self::Outside { at, bytes: None, all } => {
                 write!(f, "there is no byte {at} in a memory of {all}")
@@ -189,7 +215,8 @@ impl fmt::Display for ToolError {
             }
             Self::Lost(loss) => loss.fmt(f),
             Self::Cut { loss, wrote } => {
-                write!(f, "{loss}; {wrote} bytes were written, all of them the server's")
+                let wrote = counted(*wrote, "byte");
+                write!(f, "{loss}; before that {wrote} were read and written")
             }
             Self::Torn { loss, sent } => write!(
                 f,
@@ -252,8 +279,7 @@ mod tests {
             |pattern| Loss { death: None, error: Box::new(io::Error::other("gone")), pattern };
         let cut = ToolError::Cut { loss: loss(1), wrote: 8192 };
         assert_eq!(cut.status(), FAILED);
-        let text =
-            "gone, and 1 page is the pattern; 8192 bytes were written, all of them the server's";
+        let text = "gone, and 1 page is the pattern; before that 8192 bytes were read and written";
         assert_eq!(cut.to_string(), text);
         let torn = ToolError::Torn { loss: loss(0), sent: Released::default() };
         assert!(torn.to_string().contains("0 pages are the pattern; 0 bytes of 0 pages"), "{torn}");

@@ -219,7 +219,8 @@ impl fmt::Display for TrainError {
             Self::Options(why) => f.write_str(why),
             Self::NoSuchFence { devices, last } => write!(
                 f,
-                "--inject drop-fence=K: with {devices} devices the fences are 0 to {last}"
+                "--inject drop-fence=K: with {} the fences are 0 to {last}",
+                counted(*devices as u64, "device")
             ),
             Self::Device(error) => error.fmt(f),
             Self::Queue(error) => error.fmt(f),
@@ -256,15 +257,14 @@ impl fmt::Display for TrainError {
                  each of the others on its first device"
             ),
             Self::Crowded { ranks, devices, cpus, most } => {
-                let all = u64::from(*ranks) * u64::from(*devices);
+                let all = counted(u64::from(*ranks) * u64::from(*devices), "device");
                 let (ranks_of, cpus) = (counted(*ranks, "rank"), counted(*cpus, "CPU"));
                 write!(
                     f,
-                    "{ranks_of} here with --devices {devices} are {all} devices on {cpus}, which can \
-                     carry {most}: "
+                    "{ranks_of} here with --devices {devices} are {all} on {cpus}, which can carry {most}: "
                 )?;
                 match most / (*ranks).max(1) {
-                    0 => write!(f, "give at most {most} ranks"),
+                    0 => write!(f, "give at most {}", counted(*most, "rank")),
                     each => write!(f, "give --devices {each} at most, or fewer ranks"),
                 }
             }
