@@ -140,7 +140,7 @@ fn one(
     world.barrier(READY, round)?;
     let end = until_done(&world, stop);
     let pages = memory.pages() as u64;
-    let changed = counted(memory.take(&export) as u64, "page");
+    let changed = counted(memory.take(&export, world.segment().block()) as u64, "page");
     let who = world.job().process(Rank(1)).map_or_else(String::new, |it| it.to_string());
     let link = world.way(Rank(1))?.link().name();
     drop(export);
