@@ -79,7 +79,8 @@ impl AdviseError {
     pub(crate) fn status(&self) -> u8 {
         match self {
             Self::Option(_) => crate::BAD_INPUT,
-            _ => crate::FAILED,
+            Self::Measure(error) => error.status(),
+            Self::Output(_) => crate::FAILED,
         }
     }
 }

@@ -49,7 +49,10 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
         let home = world.find(Rank(0), MEMORY, Bound::within(ROUND))?;
         let served = Served { faults: door.faults.0, deadline: door.deadline };
         let plan = Plan::new("smc", bytes, Parts { bare: false, writes, memory: false });
-        let failed = |error: BenchError| ToolError::Bench { loss: client.loss(error), writes };
+        let failed = |error: BenchError| match error.is_limit() {
+            true => ToolError::Want { error, writes },
+            false => ToolError::Bench { loss: client.loss(error), writes },
+        };
         let way = world.way(Rank(0))?;
         let mut windows = Client::open(way, home, bytes, served).map_err(failed)?;
         let found = plan.measure(rounds(options.quick), |step| windows.take(step));

@@ -10,7 +10,7 @@ use pontoon::{
 };
 
 use super::place::Place;
-use crate::{BAD_INPUT, FAILED, counted::counted, from::from};
+use crate::{BAD_INPUT, FAILED, bench::BenchError, counted::counted, from::from, limit};
 
 /// How these commands fail.
 #[derive(Debug)]
@@ -51,6 +51,8 @@ pub(crate) enum ToolError {
     Small { bytes: usize, least: usize },
     /// A measurement ended without its figures.
     Bench { loss: Loss, writes: bool },
+    /// The host has less than a measurement takes.
+    Want { error: BenchError, writes: bool },
     /// More is to be stored than there is room for.
     NoRoom { at: usize, all: usize },
     /// Another part of a file was stored than there was to be.
@@ -97,7 +99,9 @@ impl ToolError {
     pub(crate) fn status(&self) -> u8 {
         match self {
             Self::World(error) if !error.is_bad_input() => FAILED,
-            Self::Signals(_) | Self::Stack(_) | Self::Save { .. } | Self::Output(_) => FAILED,
+            Self::Signals(error) if limit::of(error).is_none() => FAILED,
+            Self::Stack(error) if !error.is_limit() => FAILED,
+            Self::Save { .. } | Self::Output(_) => FAILED,
             Self::Untold { .. } | Self::Report(_) | Self::Part { .. } => FAILED,
             Self::Lost(_) | Self::Cut { .. } | Self::Torn { .. } | Self::Bench { .. } => FAILED,
             _ => BAD_INPUT,
@@ -179,6 +183,10 @@ impl fmt::Display for ToolError {
             Self::Bench { loss, writes: false } => loss.fmt(f),
             Self::Bench { loss, writes: true } => {
                 write!(f, "{loss}; what was changed may not have been changed back")
+            }
+            Self::Want { error, writes: false } => error.fmt(f),
+            Self::Want { error, writes: true } => {
+                write!(f, "{error}; what was changed may not have been changed back")
             }
             Self::NoRoom { at, all } => write!(
                 f,
@@ -271,6 +279,20 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains(feature.since()) && text.contains(feature.instead()), "{text}");
         }
+    }
+
+    #[test]
+    fn what_the_host_has_not_is_bad_input_and_what_fails_is_not() {
+        let system = |code| SystemError { call: "mmap", code };
+        for (code, status) in [(12, BAD_INPUT), (24, BAD_INPUT), (5, FAILED)] {
+            assert_eq!(ToolError::Stack(system(code)).status(), status);
+            assert_eq!(BenchError::Memory(system(code)).status(), status);
+            let signals = ToolError::Signals(io::Error::from_raw_os_error(code));
+            assert_eq!(signals.status(), status);
+        }
+        let want = ToolError::Want { error: BenchError::Memory(system(12)), writes: true };
+        assert_eq!(want.status(), BAD_INPUT);
+        assert!(want.to_string().ends_with("may not have been changed back"), "{want}");
     }
 
     #[test]

@@ -18,7 +18,9 @@ use super::{
     given::Unlike,
     way::{Turn, ranks::Named},
 };
-use crate::{BAD_INPUT, FAILED, counted::counted, doctor::bytes, from::from, launch::LaunchError};
+use crate::{
+    BAD_INPUT, FAILED, counted::counted, doctor::bytes, from::from, launch::LaunchError, limit,
+};
 
 /// How a training run fails.
 #[derive(Debug)]
@@ -176,8 +178,18 @@ impl TrainError {
     pub(crate) fn status(&self) -> u8 {
         match self {
             Self::Launch(error) => error.status(),
-            error if error.is_bad_input() => BAD_INPUT,
+            error if error.is_bad_input() || error.is_limit() => BAD_INPUT,
             _ => FAILED,
+        }
+    }
+
+    /// Whether the host has less than the run takes.
+    fn is_limit(&self) -> bool {
+        match self {
+            Self::Device(error) => limit::of_device(error),
+            Self::Memory(error) => limit::of_memory(error),
+            Self::Thread(error) => limit::of(error).is_some(),
+            _ => false,
         }
     }
 
