@@ -10,6 +10,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use crate::counted::counted;
+
 /// What the numbers of a figure count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
@@ -172,7 +174,7 @@ impl fmt::Display for RatioError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rounds { above, below } => {
-                write!(f, "{above} rounds cannot be paired with {below}")
+                write!(f, "{} cannot be paired with {below}", counted(*above as u64, "round"))
             }
             Self::Empty => f.write_str("no rounds were measured"),
             Self::Round(round) => write!(f, "round {round} was divided by zero"),

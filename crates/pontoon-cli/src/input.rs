@@ -2,7 +2,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, Read},
+    io::{self, Read, Seek},
     os::{
         fd::AsFd,
         unix::fs::{FileTypeExt, OpenOptionsExt},
@@ -58,6 +58,19 @@ impl Input {
         let kind = file.metadata()?.file_type();
         let waits = kind.is_fifo() || kind.is_char_device() || kind.is_socket();
         Ok(Self { file, patience: waits.then_some(patience) })
+    }
+
+    /// How many bytes a file has from where it is read on; `None` for what does not tell, as a pipe.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub(crate) fn left(&mut self) -> io::Result<Option<u64>> {
+        let data = self.file.metadata()?;
+        if !data.is_file() {
+            return Ok(None);
+        }
+        Ok(Some(data.len().saturating_sub(self.file.stream_position()?)))
     }
 }
 

@@ -11,6 +11,7 @@ mod figures;
 mod from;
 mod input;
 mod launch;
+mod limit;
 mod number;
 mod size;
 mod smc;
@@ -124,9 +125,9 @@ fn main() -> ExitCode {
             let mut printer = Printer::new(stdout(), format);
             match bench::run(which, &bench::Options { quick }, &mut printer) {
                 Err(BenchError::Output(error)) => {
-                    exit(closed_pipe_is_no_fault(Err(error)).map_err(BenchError::Output))
+                    bench_ended(closed_pipe_is_no_fault(Err(error)).map_err(BenchError::Output))
                 }
-                other => exit(other),
+                other => bench_ended(other),
             }
         }
         Command::Check(options) => {
@@ -158,9 +159,9 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, error.status()),
         },
-        Command::BenchPeer(args) => exit(bench::process::peer(&args)),
-        Command::BenchRank(args) => exit(bench::ranks::rank::first(&args)),
-        Command::DoctorRank(args) => exit(doctor::topology::pair::first(&args)),
+        Command::BenchPeer(args) => bench_ended(bench::process::peer(&args)),
+        Command::BenchRank(args) => bench_ended(bench::ranks::rank::first(&args)),
+        Command::DoctorRank(args) => bench_ended(doctor::topology::pair::first(&args)),
         Command::LaunchAgent(args) => exit(launch::agent::run(args)),
         Command::LaunchRank(args) => {
             launch::rank::become_rank(&args);
@@ -184,6 +185,13 @@ fn exit<E: Error>(result: Result<(), E>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error, FAILED),
+    }
+}
+
+fn bench_ended(result: Result<(), BenchError>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, error.status()),
     }
 }
 

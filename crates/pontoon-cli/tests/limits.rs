@@ -96,6 +96,24 @@ fn a_want_of_address_space_is_named() {
     assert!((16_000..60_000).step_by(2_000).any(|kib| is_named(&kib)), "no run failed for it");
 }
 
+/// A measurement takes more of it than a job does, in two processes.
+#[test]
+fn a_want_of_address_space_is_none_of_the_measurement() {
+    let mut named = 0;
+    for kib in (40_000..100_000).step_by(10_000) {
+        let command = limited(&format!("-v {kib}"), &pontoon(&["bench", "smc", "--quick"]));
+        let ended = Process::start(&mut { command }).end("one without address space");
+        // Where a process has not even enough to say so, the system ends it.
+        if ended.status.code().is_none() || ended.err.contains("signal: ") {
+            continue;
+        }
+        assert_ne!(ended.status.code(), Some(1), "{kib} KiB: {ended:?}");
+        let part = format!("raise `ulimit -v`, which is {kib} KiB");
+        named += u32::from(ended.err.contains(&part) && ended.status.code() == Some(2));
+    }
+    assert!(named > 0, "no run failed for it");
+}
+
 #[test]
 fn a_stack_that_is_too_small_is_refused_before_it_overflows() {
     for command in [pontoon(&["doctor"]), train(&["--procs", "2"]), train(&[])] {

@@ -173,7 +173,7 @@ impl fmt::Display for TokenError {
             Self::NoRandomness => f.write_str("the system has no random bytes for a token"),
             Self::NotHex { length } => write!(
                 f,
-                "a token is 64 hexadecimal digits, and these are {length} bytes; `openssl rand \
+                "a token is 64 hexadecimal digits, and this has a length of {length}; `openssl rand \
                  -hex 32` makes one"
             ),
             Self::Unreadable { error } => write!(

@@ -3,7 +3,7 @@
 mod counting;
 
 use pontoon_queue::{FencePool, PoolSpec};
-use pontoon_signal::{Bound, Host, Nanos, Os, Rank};
+use pontoon_signal::{Bound, Rank};
 use std::time::Duration;
 
 use counting::{allocations, held};
@@ -47,23 +47,4 @@ fn the_lines_of_fences_that_failed_are_let_go() {
     let after = fail(10_000);
     assert!(after - before < 10_000, "{} bytes for 10,000 fences", after - before);
     assert_eq!(pool.report().dropped, 10_100);
-}
-
-/// Run by hand: `cargo test --release -p pontoon-queue --test pool_no_alloc -- --ignored --nocapture`.
-#[test]
-#[ignore = "measures"]
-fn create_and_complete() {
-    const USES: u64 = 300_000;
-    let mut pool = FencePool::new(Rank(0), PoolSpec::default());
-    let runs = (0..15).map(|_| {
-        let before = Os.now();
-        for _ in 0..USES {
-            let (completer, fence) = pool.create("work").unwrap();
-            completer.complete(Ok(()));
-            drop(fence);
-        }
-        Os.now().since(before)
-    });
-    let Nanos(best) = runs.min().unwrap();
-    println!("{:.1} ns a fence", best as f64 / USES as f64);
 }

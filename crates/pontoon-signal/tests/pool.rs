@@ -2,7 +2,7 @@
 #![cfg(not(pontoon_loom))]
 
 use pontoon_signal::{
-    Bound, Ending, Lease, LinePool, Nanos, Os, Producer, Rank, Reason, Seq, SlotId, WaitError,
+    Bound, Ending, Lease, LinePool, Os, Producer, Rank, Reason, Seq, SlotId, WaitError,
     shim::{AtomicU64, Ordering::Relaxed},
 };
 use std::{sync::mpsc, thread, time::Duration};
@@ -176,24 +176,4 @@ fn many_threads_give_back() {
         assert_eq!(counts(&pool), [LINES, 0, 0]);
         assert_eq!(used.into_iter().map(u64::from).sum::<u64>(), USES);
     });
-}
-
-/// Run by hand: `cargo test --release -p pontoon-signal --test pool -- --ignored --nocapture`.
-#[test]
-#[ignore = "measures"]
-fn take_complete_and_reuse() {
-    use pontoon_signal::Host;
-    const USES: u64 = 300_000;
-    for lines in [1, 64] {
-        let mut pool = LinePool::new(Rank(0), lines);
-        let runs = (0..15).map(|_| {
-            let before = Os.now();
-            for _ in 0..USES {
-                std::hint::black_box(pool.take().unwrap().complete());
-            }
-            Os.now().since(before)
-        });
-        let Nanos(best) = runs.min().unwrap();
-        println!("{lines} lines: {:.1} ns a use", best as f64 / USES as f64);
-    }
 }

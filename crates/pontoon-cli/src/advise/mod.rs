@@ -11,7 +11,12 @@ use std::{error, fmt, io};
 
 use clap::ValueEnum;
 
-use crate::{bench::BenchError, figures::closed_pipe_is_no_fault, number::whole, size};
+use crate::{
+    bench::BenchError,
+    figures::closed_pipe_is_no_fault,
+    number::{whole, within},
+    size,
+};
 use choice::{Choice, Use};
 use costs::Costs;
 
@@ -38,7 +43,7 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value_t = Toucher::Cpu)]
     by: Toucher,
     /// How many hosts the program runs on
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 2, value_parser = within(1..=u32::MAX))]
     hosts: u32,
     /// One JSON object
     #[arg(long)]
@@ -74,7 +79,8 @@ impl AdviseError {
     pub(crate) fn status(&self) -> u8 {
         match self {
             Self::Option(_) => crate::BAD_INPUT,
-            _ => crate::FAILED,
+            Self::Measure(error) => error.status(),
+            Self::Output(_) => crate::FAILED,
         }
     }
 }

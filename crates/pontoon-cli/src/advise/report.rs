@@ -10,6 +10,8 @@ use super::{
     costs::Costs,
 };
 
+use crate::counted::counted;
+
 type Measured = Result<Costs, String>;
 
 pub(super) fn text(
@@ -50,8 +52,12 @@ pub(super) fn text(
     if let Some(touches) = choice.break_even.filter(|_| choice.cost.is_some()) {
         writeln!(
             out,
-            "break-even: {} touch(es) of the same bytes between two changes",
-            touches.ceil()
+            "break-even: {} of the same bytes between two changes",
+            if touches <= 1.0 {
+                "1 touch".to_owned()
+            } else {
+                format!("{} touches", touches.ceil())
+            }
         )?;
     } else if choice.cost.is_some() {
         writeln!(out, "break-even: none, a remote access costs no more than one of memory")?;
@@ -61,7 +67,8 @@ pub(super) fn text(
         let pages = bytes.div_ceil(PAGE);
         // The pages, and what home has of them.
         let most = size(pages.saturating_mul(2 * PAGE));
-        writeln!(out, "a pool of {pages} pages keeps all of it here, and takes {most}")?;
+        let pages = counted(pages as u64, "page");
+        writeln!(out, "a pool of {pages} keeps all of it here, and takes {most}")?;
     }
     Ok(())
 }
@@ -94,7 +101,7 @@ fn size(bytes: usize) -> String {
     let whole = units.iter().find(|(shift, _)| bytes > 0 && bytes.is_multiple_of(1 << shift));
     match whole {
         Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
-        None => format!("{bytes} bytes"),
+        None => counted(bytes as u64, "byte"),
     }
 }
 

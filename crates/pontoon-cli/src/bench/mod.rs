@@ -43,8 +43,11 @@ use pontoon::{
 };
 
 use crate::{
+    BAD_INPUT, FAILED,
+    counted::counted,
     figures::{Figure, NotFinite, Printer, RatioError, Samples, Skipped, Unit},
     from::from,
+    limit,
     train::TrainError,
 };
 
@@ -231,7 +234,10 @@ impl fmt::Display for BenchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Output(error) => write!(f, "cannot write the figures: {error}"),
-            Self::System { call, error } => write!(f, "{call} failed: {error}"),
+            Self::System { call, error } => match limit::of(error) {
+                Some(limit) => write!(f, "{call} failed: {limit}"),
+                None => write!(f, "{call} failed: {error}"),
+            },
             Self::NoCpu { cpu, most } => write!(f, "cpu {cpu} is not in 0..={most}"),
             Self::Peer(error) => write!(f, "cannot start the other process: {error}"),
             Self::PeerFailed(status) => write!(f, "the other process ended early: {status}"),
@@ -239,7 +245,7 @@ impl fmt::Display for BenchError {
                 write!(f, "pid {parent}, for which this process was started, is not its parent")
             }
             Self::RawSilent { polls } => {
-                write!(f, "the bare ping-pong got no answer in {polls} polls")
+                write!(f, "the bare ping-pong got no answer in {}", counted(*polls, "poll"))
             }
             Self::LockSilent => f.write_str("the locked queue moved no batch for too long"),
             Self::OutOfStep => f.write_str("the two sides of the ping-pong lost count"),
@@ -288,6 +294,28 @@ impl fmt::Display for BenchError {
 }
 
 impl error::Error for BenchError {}
+
+impl BenchError {
+    /// Whether the host has less than was asked for, rather than the measurement failed.
+    pub(crate) fn is_limit(&self) -> bool {
+        match self {
+            Self::System { error, .. } | Self::Peer(error) => limit::of(error).is_some(),
+            Self::PeerFailed(status) => status.code() == Some(BAD_INPUT.into()),
+            Self::World(error) => error.is_bad_input(),
+            Self::Map(_) => true,
+            Self::Memory(error) | Self::Table(OpenError::System(error)) => error.is_limit(),
+            Self::OpenDevice(error) => limit::of_device(error),
+            Self::Allocate(error) => limit::of_memory(error),
+            Self::Train(error) => error.status() == BAD_INPUT,
+            _ => false,
+        }
+    }
+
+    /// What the process ends with.
+    pub(crate) fn status(&self) -> u8 {
+        if self.is_limit() { BAD_INPUT } else { FAILED }
+    }
+}
 
 from! {
     BenchError:

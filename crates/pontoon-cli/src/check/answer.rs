@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 use super::scenario::Scenario;
 
+use crate::counted::counted;
+
 /// What was found in a file.
 #[derive(Debug)]
 pub(super) struct Answer<'a> {
@@ -43,7 +45,8 @@ impl Answer<'_> {
                     writeln!(out, "  second  {}", self.entry(hazard.second))?;
                     writeln!(out, "  bytes   {buffer}[{start}..{end}]")?;
                     if hazard.more > 0 {
-                        writeln!(out, "  more    {} later pairs at these bytes", hazard.more)?;
+                        let pairs = counted(hazard.more as u64, "later pair");
+                        writeln!(out, "  more    {pairs} at these bytes")?;
                     }
                 }
                 Finding::NeverSignalled { first, second } => {

@@ -27,7 +27,7 @@ use crate::bench::BenchError;
 use crate::figures::closed_pipe_is_no_fault;
 use crate::from::from;
 use crate::{
-    BAD_INPUT, FAILED,
+    FAILED,
     stdout::{out, stdout},
 };
 pub(crate) use memory::available as available_memory;
@@ -163,7 +163,7 @@ impl DoctorError {
     /// What the process ends with.
     pub(crate) fn status(&self) -> u8 {
         match self {
-            Self::Measure(BenchError::World(error)) if error.is_bad_input() => BAD_INPUT,
+            Self::Measure(error) => error.status(),
             _ => FAILED,
         }
     }

@@ -2,10 +2,8 @@
 
 use std::{fmt, io, path::PathBuf, time::Duration};
 
-use pontoon::signal::SystemError;
-
 use super::{hosts::HostError, output::OutputError, signals::name};
-use crate::from::from;
+use crate::{from::from, limit};
 
 /// How a launch fails. That a rank failed is no error: it is the job's status.
 #[derive(Debug)]
@@ -42,8 +40,8 @@ impl LaunchError {
     /// ended it.
     pub(crate) fn status(&self) -> u8 {
         match self {
-            Self::System(_, error) if of_limit(error).is_none() => 1,
-            Self::Output { error, .. } if of_limit(error).is_some() => 2,
+            Self::System(_, error) if limit::of(error).is_none() => 1,
+            Self::Output { error, .. } if limit::of(error).is_some() => 2,
             // As a shell tells of one that SIGPIPE ended.
             Self::Output { .. } if self.is_silent() => 128 + 13,
             Self::Output { .. } => 1,
@@ -70,7 +68,7 @@ impl fmt::Display for LaunchError {
             ),
             Self::Refused { on, why } => write!(f, "{why}{on}"),
             Self::System(what, error) => refused(f, format_args!("cannot {what}"), error),
-            Self::Output { at: None, error } => match of_limit(error) {
+            Self::Output { at: None, error } => match limit::of(error) {
                 None => write!(f, "cannot write the output of the ranks: {error}"),
                 Some(_) => refused(f, "cannot prepare the output of the ranks", error),
             },
@@ -86,7 +84,7 @@ impl std::error::Error for LaunchError {}
 
 /// `what`, why, and what to do where a limit of this process is the reason.
 pub(super) fn refusal(what: impl fmt::Display, error: &io::Error) -> String {
-    match of_limit(error).and_then(|limit| limit.remedy()) {
+    match limit::of(error).and_then(|limit| limit.remedy()) {
         Some(remedy) => format!("{what}: {error}; {remedy}"),
         None => format!("{what}: {error}"),
     }
@@ -94,13 +92,6 @@ pub(super) fn refusal(what: impl fmt::Display, error: &io::Error) -> String {
 
 fn refused(f: &mut fmt::Formatter<'_>, what: impl fmt::Display, error: &io::Error) -> fmt::Result {
     f.write_str(&refusal(what, error))
-}
-
-/// The limit of this process, or of the system, that `error` is of. Of what a launcher calls, only
-/// the start of a thread or a process is to be tried again.
-fn of_limit(error: &io::Error) -> Option<SystemError> {
-    let limit = SystemError { call: "clone", code: error.raw_os_error()? };
-    limit.is_limit().then_some(limit)
 }
 
 impl From<OutputError> for LaunchError {

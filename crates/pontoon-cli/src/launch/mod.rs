@@ -40,7 +40,7 @@ use output::{Form, Output};
 use signals::Signals;
 use verdict::Tolerance;
 
-use crate::voice::shortened;
+use crate::{number::within, voice::shortened};
 
 /// What reaches another host unless --rsh says otherwise.
 const SSH: &str = "ssh -o BatchMode=yes {host}";
@@ -66,7 +66,7 @@ const TOKEN: usize = 32;
 pub(crate) struct Options {
     /// How many ranks
     #[arg(short = 'n', long, value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(RANKS_MAX)))]
+          value_parser = within(1..=RANKS_MAX))]
     ranks: u32,
     /// Where they run, such as `a,b` or `a=10.0.0.1,b=10.0.0.2`: the name is the remote shell's,
     /// the address is what ranks connect to. `localhost` needs no remote shell
@@ -90,7 +90,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
     /// MASTER_PORT [default: one that is free on the host of rank 0]
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_parser = within(1..=u16::MAX))]
     port: Option<u16>,
     /// How long ranks that are ended, or that SIGTERM or SIGHUP is handed on to, have until SIGKILL
     #[arg(long, value_name = "TIME", value_parser = crate::duration::bound, default_value = "2s")]

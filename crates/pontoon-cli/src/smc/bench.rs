@@ -40,7 +40,7 @@ const MOST: usize = 64 << 20;
 pub(super) fn run(options: &Options) -> Result<(), ToolError> {
     let (door, writes) = (&options.door, options.write);
     let format = if options.json { Format::Json } else { Format::Table };
-    door.reach().with(|client| {
+    let done = door.reach().with(|client| {
         let bytes = client.bytes().min(MOST) / PAGE * PAGE;
         if bytes < Plan::LEAST {
             return Err(ToolError::Small { bytes: client.bytes(), least: Plan::LEAST });
@@ -49,7 +49,10 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
         let home = world.find(Rank(0), MEMORY, Bound::within(ROUND))?;
         let served = Served { faults: door.faults.0, deadline: door.deadline };
         let plan = Plan::new("smc", bytes, Parts { bare: false, writes, memory: false });
-        let failed = |error: BenchError| ToolError::Bench { loss: client.loss(error), writes };
+        let failed = |error: BenchError| match error.is_limit() {
+            true => ToolError::Want { error, writes },
+            false => ToolError::Bench { loss: client.loss(error), writes },
+        };
         let way = world.way(Rank(0))?;
         let mut windows = Client::open(way, home, bytes, served).map_err(failed)?;
         let found = plan.measure(rounds(options.quick), |step| windows.take(step));
@@ -60,5 +63,13 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
             }
             printed => printed.map_err(failed),
         }
-    })
+    })?;
+    match done.loss {
+        // What was changed back last may not have come home.
+        Some(loss) if writes => Err(ToolError::Bench { loss, writes }),
+        _ => {
+            done.of_reads(|()| "all was measured".into());
+            Ok(())
+        }
+    }
 }

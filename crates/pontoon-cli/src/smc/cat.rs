@@ -15,7 +15,7 @@ use rustix::{
 };
 
 use super::{ToolError, client::Reach};
-use crate::{input::PATIENCE, size, stdout::stdout};
+use crate::{counted::counted, input::PATIENCE, size, stdout::stdout};
 
 /// Writes bytes of a server's memory to standard output, read by plain loads.
 #[derive(Debug, clap::Args)]
@@ -34,7 +34,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options) -> Result<(), ToolError> {
-    options.reach.to_read(|client| {
+    let done = options.reach.to_read(|client| {
         let range = client.range(options.at, options.bytes)?;
         let mut output: Box<dyn Write> =
             match &options.output {
@@ -54,8 +54,10 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
                 Ok(()) => wrote += buffer.len() as u64,
             }
         }
-        Ok(())
-    })
+        Ok(wrote)
+    })?;
+    done.of_reads(|wrote| format!("{} were read and written", counted(*wrote, "byte")));
+    Ok(())
 }
 
 /// How long it is until it is looked at again.

@@ -20,7 +20,7 @@ use pontoon::{
 };
 
 use super::{BYTES, DONE, LOST_AFTER, MEMORY, READY, ROUND, ToolError, error::Loss, place::Place};
-use crate::{duration, size};
+use crate::{counted::counted, duration, size, voice};
 
 /// How a server is reached, and how its pages are kept.
 #[derive(Clone, Debug, clap::Args)]
@@ -136,6 +136,24 @@ impl FromStr for Served {
     }
 }
 
+/// What work on a server's memory gave.
+pub(super) struct Done<T> {
+    pub(super) work: T,
+    /// Why the server went before it said that it has all, if it did.
+    pub(super) loss: Option<Loss>,
+}
+
+impl<T> Done<T> {
+    /// Of work that stored nothing, all of which is right, then: `what` says how far it came.
+    pub(super) fn of_reads(self, what: impl FnOnce(&T) -> String) -> T {
+        if let Some(loss) = self.loss {
+            let what = what(&self.work);
+            voice::say(&format!("warning: {}; {what} before that", loss.cause()));
+        }
+        self.work
+    }
+}
+
 /// What a client has of the server's memory.
 pub(super) struct Client {
     // Dropped first: nobody touches the window any more when its pool and its link go.
@@ -150,12 +168,11 @@ pub(super) struct Client {
 }
 
 impl Reach {
-    /// Has a window on the server's memory for as long as `work` takes. What that gives, if the server was there to the
-    /// end of it.
+    /// Has a window on the server's memory for as long as `work` takes. What that gives.
     pub(super) fn with<T>(
         &self,
         work: impl FnOnce(&Client) -> Result<T, ToolError>,
-    ) -> Result<T, ToolError> {
+    ) -> Result<Done<T>, ToolError> {
         self.with_an(|extent| extent, work)
     }
 
@@ -163,7 +180,7 @@ impl Reach {
     pub(super) fn to_read<T>(
         &self,
         work: impl FnOnce(&Client) -> Result<T, ToolError>,
-    ) -> Result<T, ToolError> {
+    ) -> Result<Done<T>, ToolError> {
         self.with_an(Extent::read_only, work)
     }
 
@@ -171,10 +188,10 @@ impl Reach {
         &self,
         extent: fn(Extent) -> Extent,
         work: impl FnOnce(&Client) -> Result<T, ToolError>,
-    ) -> Result<T, ToolError> {
+    ) -> Result<Done<T>, ToolError> {
         let client = self.open(extent)?;
         match work(&client) {
-            Ok(done) => client.end().map(|()| done),
+            Ok(work) => Ok(Done { work, loss: client.end().err() }),
             Err(error) => {
                 client.give_up();
                 Err(error)
@@ -236,6 +253,13 @@ impl Reach {
                 WorldError::Join(JoinError::NoMaster { last, .. }) => {
                     return Err(ToolError::NoServer { place, waited, last });
                 }
+                WorldError::Join(JoinError::NoAddress { why, .. }) => {
+                    return Err(ToolError::NoAddress { place, why });
+                }
+                // Another program, or a job of which this is no part.
+                WorldError::Join(
+                    JoinError::NotPontoon { .. } | JoinError::Job { .. } | JoinError::World { .. },
+                ) => return Err(ToolError::NoMemory(place)),
                 error => return Err(error.into()),
             }
         }
@@ -265,7 +289,8 @@ impl Reach {
             bytes,
             match faults {
                 Faults::Threads(threads) => {
-                    format!("by {threads} threads, which an access waits for")
+                    let threads = counted(threads as u64, "thread");
+                    format!("by {threads}, which an access waits for")
                 }
                 _ => "in the thread whose access it was (SIGBUS)".into(),
             },
@@ -355,7 +380,7 @@ impl Client {
     }
 
     /// That the server has all that was released; then leaves it.
-    fn end(self) -> Result<(), ToolError> {
+    fn end(self) -> Result<(), Loss> {
         let round = Bound::within(ROUND);
         self.world.barrier(DONE, round).map_err(|error| self.loss(error))?;
         // Both sides have all: what comes after changes nothing.

@@ -10,7 +10,7 @@ use pontoon::{
 };
 
 use super::place::Place;
-use crate::{BAD_INPUT, FAILED, counted::counted, from::from};
+use crate::{BAD_INPUT, FAILED, bench::BenchError, counted::counted, from::from, limit};
 
 /// How these commands fail.
 #[derive(Debug)]
@@ -23,8 +23,14 @@ pub(crate) enum ToolError {
     NotHere(Place),
     /// Somebody else listens there.
     InUse(Place),
+    /// The port is one of those that the system keeps.
+    Kept(Place),
     /// Nobody listens there.
     NoServer { place: Place, waited: Duration, last: Option<SystemError> },
+    /// What listens there serves no memory.
+    NoMemory(Place),
+    /// The address has no number; why, if that was found in time.
+    NoAddress { place: Place, why: Option<Box<str>> },
     /// The server has another client.
     Busy { place: Place, waited: Duration },
     /// The two did not come together.
@@ -45,8 +51,12 @@ pub(crate) enum ToolError {
     Small { bytes: usize, least: usize },
     /// A measurement ended without its figures.
     Bench { loss: Loss, writes: bool },
+    /// The host has less than a measurement takes.
+    Want { error: BenchError, writes: bool },
     /// More is to be stored than there is room for.
     NoRoom { at: usize, all: usize },
+    /// Another part of a file was stored than there was to be.
+    Part { path: PathBuf, stored: u64, why: Whole },
     /// A file cannot be used.
     File { path: PathBuf, verb: &'static str, error: io::Error },
     /// What was read cannot be written.
@@ -65,6 +75,17 @@ pub(crate) enum ToolError {
     Torn { loss: Loss, sent: Released },
 }
 
+/// Why what is stored of a file is not the whole of it.
+#[derive(Debug)]
+pub(crate) enum Whole {
+    /// It has less than it had when its length was looked at.
+    Ended,
+    /// It has more.
+    Grew,
+    /// It cannot be read.
+    Unread(io::Error),
+}
+
 /// Why the memory is no longer to be had.
 #[derive(Debug)]
 pub(crate) struct Loss {
@@ -78,8 +99,10 @@ impl ToolError {
     pub(crate) fn status(&self) -> u8 {
         match self {
             Self::World(error) if !error.is_bad_input() => FAILED,
-            Self::Signals(_) | Self::Stack(_) | Self::Save { .. } | Self::Output(_) => FAILED,
-            Self::Untold { .. } | Self::Report(_) => FAILED,
+            Self::Signals(error) if limit::of(error).is_none() => FAILED,
+            Self::Stack(error) if !error.is_limit() => FAILED,
+            Self::Save { .. } | Self::Output(_) => FAILED,
+            Self::Untold { .. } | Self::Report(_) | Self::Part { .. } => FAILED,
             Self::Lost(_) | Self::Cut { .. } | Self::Torn { .. } | Self::Bench { .. } => FAILED,
             _ => BAD_INPUT,
         }
@@ -103,6 +126,11 @@ impl fmt::Display for ToolError {
                 f,
                 "{place} is no address of this host: listen on one of its own, or on all by 0.0.0.0"
             ),
+            Self::Kept(place) => write!(
+                f,
+                "this user may not listen on {place}: the system keeps low ports \
+                 (net.ipv4.ip_unprivileged_port_start) for root; choose one from 1024 on"
+            ),
             Self::NoServer { place, waited, last } => {
                 write!(f, "nobody serves memory at {place}, waited {waited:.1?}: ")?;
                 match last {
@@ -116,18 +144,33 @@ impl fmt::Display for ToolError {
                 "the server at {place} has another client, waited {waited:.1?} for it to be done: \
                  raise --join-bound"
             ),
+            Self::NoMemory(place) => write!(
+                f,
+                "what listens on {place} serves no memory: give the address and port of a \
+                 `pontoon smc serve`"
+            ),
+            Self::NoAddress { place, why: Some(why) } => {
+                write!(f, "the host of {place} has no address: {why}")
+            }
+            Self::NoAddress { place, why: None } => write!(
+                f,
+                "the address of the host of {place} was not found in time: ask the name service, \
+                 or raise --join-bound"
+            ),
             Self::World(error) => error.fmt(f),
             Self::Map(error) => error.fmt(f),
             Self::Stack(error) => write!(f, "there is no stack to serve faults on: {error}"),
             Self::Pool { pages, class, least } => write!(
                 f,
-                "a pool of {pages} pages is too small for --class {class}, which takes {least}: raise \
-                 --pool"
+                "a pool of {} is too small for --class {class}, which takes {least}: raise --pool",
+                counted(*pages as u64, "page")
             ),
             Self::Signals(error) => write!(f, "signals cannot be heeded: {error}"),
             Self::Nothing => f.write_str("there is nothing to serve: it has no bytes"),
             Self::Outside { at, bytes: Some(bytes), all } => {
-                write!(f, "there are no {bytes} bytes from byte {at} on in a memory of {all}")
+                let are = if *bytes == 1 { "is" } else { "are" };
+                let bytes = counted(*bytes as u64, "byte");
+                write!(f, "there {are} no {bytes} from byte {at} on in a memory of {all}")
             }
             Self::Outside { at, bytes: None, all } => {
                 write!(f, "there is no byte {at} in a memory of {all}")
@@ -141,11 +184,30 @@ impl fmt::Display for ToolError {
             Self::Bench { loss, writes: true } => {
                 write!(f, "{loss}; what was changed may not have been changed back")
             }
+            Self::Want { error, writes: false } => error.fmt(f),
+            Self::Want { error, writes: true } => {
+                write!(f, "{error}; what was changed may not have been changed back")
+            }
             Self::NoRoom { at, all } => write!(
                 f,
                 "there is more to store than fits from byte {at} on into a memory of {all}; nothing \
                  was stored"
             ),
+            Self::Part { path, stored, why } => {
+                let (path, stored) = (path.display(), counted(*stored, "byte"));
+                match why {
+                    Whole::Ended => write!(
+                        f,
+                        "{path} ended after {stored}, sooner than its length was; what it had is stored"
+                    ),
+                    Whole::Grew => {
+                        write!(f, "{path} grew while it was read; its first {stored} are stored")
+                    }
+                    Whole::Unread(error) => {
+                        write!(f, "{stored} of {path} stored, and no more can be read: {error}")
+                    }
+                }
+            }
             Self::File { path, verb, error } => {
                 write!(f, "cannot {verb} {}: {error}", path.display())
             }
@@ -161,7 +223,8 @@ impl fmt::Display for ToolError {
             }
             Self::Lost(loss) => loss.fmt(f),
             Self::Cut { loss, wrote } => {
-                write!(f, "{loss}; {wrote} bytes were written, all of them the server's")
+                let wrote = counted(*wrote, "byte");
+                write!(f, "{loss}; before that {wrote} were read and written")
             }
             Self::Torn { loss, sent } => write!(
                 f,
@@ -173,11 +236,18 @@ impl fmt::Display for ToolError {
     }
 }
 
+impl Loss {
+    /// What happened first, as far as is known.
+    pub(super) fn cause(&self) -> &dyn fmt::Display {
+        self.death.as_ref().map_or(&self.error, |death| death)
+    }
+}
+
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.death {
-            Some(death) => write!(f, "{death}; the memory is its")?,
-            None => self.error.fmt(f)?,
+        self.cause().fmt(f)?;
+        if self.death.is_some() {
+            f.write_str("; the memory is its")?;
         }
         let are = if self.pattern == 1 { "is" } else { "are" };
         write!(f, ", and {} {are} the pattern", counted(self.pattern, "page"))
@@ -212,13 +282,26 @@ mod tests {
     }
 
     #[test]
+    fn what_the_host_has_not_is_bad_input_and_what_fails_is_not() {
+        let system = |code| SystemError { call: "mmap", code };
+        for (code, status) in [(12, BAD_INPUT), (24, BAD_INPUT), (5, FAILED)] {
+            assert_eq!(ToolError::Stack(system(code)).status(), status);
+            assert_eq!(BenchError::Memory(system(code)).status(), status);
+            let signals = ToolError::Signals(io::Error::from_raw_os_error(code));
+            assert_eq!(signals.status(), status);
+        }
+        let want = ToolError::Want { error: BenchError::Memory(system(12)), writes: true };
+        assert_eq!(want.status(), BAD_INPUT);
+        assert!(want.to_string().ends_with("may not have been changed back"), "{want}");
+    }
+
+    #[test]
     fn what_is_lost_is_counted() {
         let loss =
             |pattern| Loss { death: None, error: Box::new(io::Error::other("gone")), pattern };
         let cut = ToolError::Cut { loss: loss(1), wrote: 8192 };
         assert_eq!(cut.status(), FAILED);
-        let text =
-            "gone, and 1 page is the pattern; 8192 bytes were written, all of them the server's";
+        let text = "gone, and 1 page is the pattern; before that 8192 bytes were read and written";
         assert_eq!(cut.to_string(), text);
         let torn = ToolError::Torn { loss: loss(0), sent: Released::default() };
         assert!(torn.to_string().contains("0 pages are the pattern; 0 bytes of 0 pages"), "{torn}");

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Read, Write},
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -10,13 +11,16 @@ use pontoon::smc::Released;
 use super::{
     ToolError,
     client::{Client, Reach},
+    error::{Loss, Whole},
 };
 use crate::{
     counted::counted, figures::closed_pipe_is_no_fault, input::Input, size, stdout::stdout,
 };
 
 /// Stores bytes to a server's memory by plain stores, and releases them: those of standard input, unless others are
-/// given. A pipe or a terminal that says nothing for 30 s ends it, as the server has no other client meanwhile.
+/// given. A file of more than 1 MiB is read and stored piece by piece, once it is known to fit. All else is kept here
+/// until it ends, so that nothing is stored if it does not fit. A pipe or a terminal that says nothing for 30 s ends
+/// this, as the server has no other client meanwhile.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     #[command(flatten)]
@@ -34,6 +38,9 @@ pub(super) struct Options {
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
+
+/// What is read as a whole is all stored or not at all, and some small files are not as long as they say.
+const SMALL: u64 = 1 << 20;
 
 fn byte(text: &str) -> Result<u8, String> {
     let number = match text.strip_prefix("0x") {
@@ -56,31 +63,32 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
             Some((path, input))
         }
     };
-    let (stored, all) = options.reach.with(|client| {
-        // All of it, so that what does not fit changes nothing.
-        let new = match input {
-            None => New::Byte(options.byte.unwrap_or_default()),
-            Some((path, mut input)) => New::Bytes(read(client, options.at, &path, &mut input)?),
+    let done = options.reach.with(|client| {
+        let pieces = |bytes| client.range(options.at, bytes).map(|range| client.pieces(range));
+        let put = |at, bytes: &[u8]| client.put(at, bytes);
+        let Some((path, mut input)) = input else {
+            let same = io::repeat(options.byte.unwrap_or_default());
+            return store(pieces(options.bytes)?, same, Path::new("a byte"), put);
         };
-        let range = match &new {
-            New::Byte(_) => client.range(options.at, options.bytes)?,
-            New::Bytes(bytes) => client.range(options.at, Some(bytes.len()))?,
+        let left = input.left().map_err(unreadable(&path))?;
+        let Some(left) = left.filter(|left| *left > SMALL) else {
+            let bytes = read(client, options.at, &path, &mut input)?;
+            return store(pieces(Some(bytes.len()))?, &bytes[..], &path, put);
         };
-        let (mut sent, mut buffer) = (Released::default(), Vec::new());
-        let stored = range.len();
-        for piece in client.pieces(range) {
-            let bytes = match &new {
-                New::Byte(byte) => {
-                    buffer.resize(piece.len(), *byte);
-                    &buffer[..]
-                }
-                New::Bytes(bytes) => &bytes[piece.start - options.at..piece.end - options.at],
-            };
-            let done = client.put(piece.start, bytes);
-            sent += done.map_err(|loss| ToolError::Torn { loss, sent })?;
+        let room = client.range(options.at, None)?.len();
+        let left = usize::try_from(left).ok().filter(|left| *left <= room);
+        let left = left.ok_or(ToolError::NoRoom { at: options.at, all: client.bytes() })?;
+        let all = store(pieces(Some(left))?, &mut input, &path, put)?;
+        match read_some(&mut input, 1, &mut Vec::new()) {
+            Ok(0) => Ok(all),
+            Ok(_) => Err(ToolError::Part { path, stored: all.0, why: Whole::Grew }),
+            Err(error) => Err(ToolError::Part { path, stored: all.0, why: Whole::Unread(error) }),
         }
-        Ok((stored as u64, sent))
     })?;
+    let (stored, all) = done.work;
+    if let Some(loss) = done.loss {
+        return Err(ToolError::Torn { loss, sent: all });
+    }
     let told = writeln!(
         stdout(),
         "stored {}: {} changed in {}, sent home by {}",
@@ -90,12 +98,6 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
         counted(all.writes, "write")
     );
     closed_pipe_is_no_fault(told).map_err(|error| ToolError::Untold { stored, error })
-}
-
-/// What is stored.
-enum New {
-    Byte(u8),
-    Bytes(Vec<u8>),
 }
 
 fn unreadable(path: &Path) -> impl Fn(io::Error) -> ToolError {
@@ -117,15 +119,96 @@ fn read(
     Ok(bytes)
 }
 
+/// Stores what `input` has, for as many bytes as there are pieces for. How many those were, and what that did.
+fn store(
+    pieces: impl Iterator<Item = Range<usize>>,
+    mut input: impl Read,
+    path: &Path,
+    mut put: impl FnMut(usize, &[u8]) -> Result<Released, Loss>,
+) -> Result<(u64, Released), ToolError> {
+    let (mut stored, mut sent, mut buffer) = (0, Released::default(), Vec::new());
+    for piece in pieces {
+        let read = read_some(&mut input, piece.len(), &mut buffer);
+        if !buffer.is_empty() {
+            sent += put(piece.start, &buffer).map_err(|loss| ToolError::Torn { loss, sent })?;
+            stored += buffer.len() as u64;
+        }
+        let why = match read {
+            Ok(read) if read == piece.len() => continue,
+            Ok(_) => Whole::Ended,
+            Err(error) if stored == 0 => return Err(unreadable(path)(error)),
+            Err(error) => Whole::Unread(error),
+        };
+        return Err(ToolError::Part { path: path.into(), stored, why });
+    }
+    Ok((stored, sent))
+}
+
+/// Reads `most` bytes, or all that there are. How many; what was read before an error is in `into` as well.
+fn read_some(input: &mut impl Read, most: usize, into: &mut Vec<u8>) -> io::Result<usize> {
+    into.clear();
+    input.take(most as u64).read_to_end(into)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::byte;
+    use std::iter;
+
+    use super::*;
 
     #[test]
     fn bytes_are_numbers() {
         assert_eq!((byte("0"), byte("255"), byte("0xfF")), (Ok(0), Ok(255), Ok(255)));
         for text in ["", "256", "-1", "+1", "0x", "0x100", "0x+1", "a"] {
             assert!(byte(text).is_err(), "{text:?}");
+        }
+    }
+
+    /// Stores to a memory of 20 bytes in pieces of 8. What that gave, and what the memory is then.
+    fn stored(input: impl Read) -> (Result<u64, String>, Vec<u8>) {
+        let (mut memory, mut at) = (vec![0; 20], 0);
+        let pieces = iter::from_fn(|| {
+            let piece = at..20.min(at + 8);
+            at = piece.end;
+            (!piece.is_empty()).then_some(piece)
+        });
+        let all = store(pieces, input, Path::new("it"), |at, bytes| {
+            memory[at..at + bytes.len()].copy_from_slice(bytes);
+            Ok(Released::default())
+        });
+        (all.map(|(stored, _)| stored).map_err(|error| error.to_string()), memory)
+    }
+
+    /// Has that many bytes, and then fails.
+    struct Broken(usize);
+
+    impl Read for Broken {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let some = buffer.len().min(self.0);
+            buffer[..some].fill(7);
+            self.0 -= some;
+            if some == 0 { Err(io::Error::other("gone")) } else { Ok(some) }
+        }
+    }
+
+    #[test]
+    fn what_is_read_before_a_file_ends_early_is_stored_and_counted() {
+        assert_eq!(stored(io::repeat(7)), (Ok(20), vec![7; 20]));
+        for bytes in [0, 1, 8, 13, 19] {
+            let memory = [vec![7; bytes], vec![0; 20 - bytes]].concat();
+            let (error, ended) = stored(&vec![7; bytes][..]);
+            assert_eq!(ended, memory);
+            let told = counted(bytes as u64, "byte");
+            let error = error.unwrap_err();
+            assert!(error.starts_with(&format!("it ended after {told}, ")), "{error}");
+
+            let (error, broken) = stored(Broken(bytes));
+            assert_eq!(broken, memory);
+            let wanted = match bytes {
+                0 => "cannot read it: gone".into(),
+                _ => format!("{told} of it stored, and no more can be read: gone"),
+            };
+            assert_eq!(error, Err(wanted));
         }
     }
 }

@@ -21,7 +21,9 @@ pub(crate) struct NoPlace;
 
 impl fmt::Display for NoPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected an address and a port above 0, such as 192.0.2.7:4000 or [::1]:4000")
+        f.write_str(
+            "expected an address and a port from 1 to 65535, such as 192.0.2.7:4000 or [::1]:4000",
+        )
     }
 }
 
@@ -79,6 +81,9 @@ impl Place {
             // Rank 0 of a job would listen on all addresses then, which nobody asked for.
             Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
                 Err(ToolError::NotHere(self.clone()))
+            }
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                Err(ToolError::Kept(self.clone()))
             }
             _ => Ok(()),
         }

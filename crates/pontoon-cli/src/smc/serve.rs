@@ -19,6 +19,7 @@ use crate::{
     counted::counted,
     doctor::bytes,
     duration::LONGEST,
+    number::within,
     size,
     stdout::stdout,
     voice::{self, on_one_line},
@@ -40,7 +41,7 @@ pub(super) struct Options {
     #[arg(long, requires = "file")]
     save: bool,
     /// Ends after so many clients.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = within(1..=u32::MAX))]
     clients: Option<u32>,
     /// What clients are reached by, who have to ask for the same: shared memory on one host and UCX between hosts,
     /// unless given.
@@ -75,15 +76,16 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
         other => format!(" --transport {other}"),
     };
     tell(&format!(
-        "serving {} ({all} bytes) at {}; read it with `pontoon smc cat --connect {place}{transport}`",
+        "serving {} ({}) at {}; read it with `pontoon smc cat --connect {place}{transport}`",
         bytes(all as u64),
+        counted(all as u64, "byte"),
         options.listen
     ));
     let served = serve(options, &env, &mut memory, &stop);
     // Whatever ended it, what clients have released is kept.
     if let Some(path) = options.file.as_ref().filter(|_| options.save) {
         memory.save(path).map_err(|error| ToolError::Save { path: path.clone(), error })?;
-        tell(&format!("saved {all} bytes to {}", path.display()));
+        tell(&format!("saved {} to {}", counted(all as u64, "byte"), path.display()));
     }
     served
 }
@@ -138,7 +140,7 @@ fn one(
     world.barrier(READY, round)?;
     let end = until_done(&world, stop);
     let pages = memory.pages() as u64;
-    let changed = counted(memory.take(&export) as u64, "page");
+    let changed = counted(memory.take(&export, world.segment().block()) as u64, "page");
     let who = world.job().process(Rank(1)).map_or_else(String::new, |it| it.to_string());
     let link = world.way(Rank(1))?.link().name();
     drop(export);

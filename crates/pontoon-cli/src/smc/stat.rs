@@ -27,7 +27,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options) -> Result<(), ToolError> {
-    let rows = options.reach.with(|client| {
+    let done = options.reach.with(|client| {
         let link = client.world().way(Rank(0))?;
         let mapped = link.capabilities().map_err(WorldError::from)?.mapped;
         let reach = &options.reach;
@@ -85,6 +85,7 @@ pub(super) fn run(options: &Options) -> Result<(), ToolError> {
         rows.extend(counts.map(|(name, count)| (name, count.to_string())));
         Ok(rows)
     })?;
+    let rows = done.of_reads(|_| "each page was touched".into());
     let mut out = stdout();
     let told = rows.iter().try_for_each(|(name, value)| writeln!(out, "{name:<13} {value}"));
     closed_pipe_is_no_fault(told.and_then(|()| out.flush())).map_err(ToolError::Report)

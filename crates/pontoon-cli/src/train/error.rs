@@ -18,7 +18,9 @@ use super::{
     given::Unlike,
     way::{Turn, ranks::Named},
 };
-use crate::{BAD_INPUT, FAILED, counted::counted, doctor::bytes, from::from, launch::LaunchError};
+use crate::{
+    BAD_INPUT, FAILED, counted::counted, doctor::bytes, from::from, launch::LaunchError, limit,
+};
 
 /// How a training run fails.
 #[derive(Debug)]
@@ -176,8 +178,18 @@ impl TrainError {
     pub(crate) fn status(&self) -> u8 {
         match self {
             Self::Launch(error) => error.status(),
-            error if error.is_bad_input() => BAD_INPUT,
+            error if error.is_bad_input() || error.is_limit() => BAD_INPUT,
             _ => FAILED,
+        }
+    }
+
+    /// Whether the host has less than the run takes.
+    fn is_limit(&self) -> bool {
+        match self {
+            Self::Device(error) => limit::of_device(error),
+            Self::Memory(error) => limit::of_memory(error),
+            Self::Thread(error) => limit::of(error).is_some(),
+            _ => false,
         }
     }
 
@@ -219,7 +231,8 @@ impl fmt::Display for TrainError {
             Self::Options(why) => f.write_str(why),
             Self::NoSuchFence { devices, last } => write!(
                 f,
-                "--inject drop-fence=K: with {devices} devices the fences are 0 to {last}"
+                "--inject drop-fence=K: with {} the fences are 0 to {last}",
+                counted(*devices as u64, "device")
             ),
             Self::Device(error) => error.fmt(f),
             Self::Queue(error) => error.fmt(f),
@@ -256,15 +269,14 @@ impl fmt::Display for TrainError {
                  each of the others on its first device"
             ),
             Self::Crowded { ranks, devices, cpus, most } => {
-                let all = u64::from(*ranks) * u64::from(*devices);
+                let all = counted(u64::from(*ranks) * u64::from(*devices), "device");
                 let (ranks_of, cpus) = (counted(*ranks, "rank"), counted(*cpus, "CPU"));
                 write!(
                     f,
-                    "{ranks_of} here with --devices {devices} are {all} devices on {cpus}, which can \
-                     carry {most}: "
+                    "{ranks_of} here with --devices {devices} are {all} on {cpus}, which can carry {most}: "
                 )?;
                 match most / (*ranks).max(1) {
-                    0 => write!(f, "give at most {most} ranks"),
+                    0 => write!(f, "give at most {}", counted(*most, "rank")),
                     each => write!(f, "give --devices {each} at most, or fewer ranks"),
                 }
             }

@@ -49,7 +49,11 @@ use report::Report;
 use trace::{Room, Trace};
 use way::{Inject, Run, Way};
 
-use crate::{duration::LONGEST, number::whole, voice};
+use crate::{
+    duration::LONGEST,
+    number::{whole, within},
+    voice,
+};
 
 /// The digits that come with pontoon, so that the command works anywhere.
 const DIGITS: &[u8] = include_bytes!("../../../../examples/data/digits.csv.gz");
@@ -61,13 +65,13 @@ const TEST_SHARE: f64 = 0.25;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
     /// Devices to train on; more than there are cores is fine.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = within(1..=64_u32))]
     devices: u32,
     /// Passes over the training set.
-    #[arg(long, value_name = "N", default_value_t = Settings::DEFAULT.epochs, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = Settings::DEFAULT.epochs, value_parser = within(1..=10_000_u32))]
     epochs: u32,
     /// Samples a step.
-    #[arg(long, value_name = "N", default_value_t = Settings::DEFAULT.batch as u32, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_name = "N", default_value_t = Settings::DEFAULT.batch as u32, value_parser = within(1..=65_536_u32))]
     batch: u32,
     /// Decides the split, the first weights, the order of the samples and their shifts.
     #[arg(long, value_name = "N", default_value_t = Settings::DEFAULT.seed, value_parser = |text: &str| whole(text, 0))]

@@ -12,6 +12,8 @@ use pontoon::{
 };
 use serde::Serialize;
 
+use crate::counted::counted;
+
 /// Redundant waits that are shown to people.
 const SHOWN: usize = 3;
 
@@ -154,7 +156,7 @@ impl ProfileSummary {
         }
         match self.redundant.len().saturating_sub(SHOWN) {
             0 => Ok(()),
-            more => writeln!(out, "                  and {more} others"),
+            more => writeln!(out, "                  and {}", counted(more as u64, "other")),
         }
     }
 }

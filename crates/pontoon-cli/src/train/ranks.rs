@@ -39,6 +39,7 @@ use super::{
 };
 use crate::{
     launch::{self, Again, Host},
+    number::within,
     voice,
 };
 
@@ -72,7 +73,7 @@ const DEVICES_A_CPU: u32 = 64;
 pub(crate) struct RankOptions {
     /// Starts so many processes, each with --devices devices, which train together.
     #[arg(long, value_name = "N", group = SEVERAL,
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(RANKS_MAX)))]
+          value_parser = within(1..=RANKS_MAX))]
     procs: Option<u32>,
     /// Spreads the processes over these hosts; as for `pontoon launch`.
     #[arg(long, value_name = "HOST[=ADDRESS],...", value_delimiter = ',', requires = "procs")]

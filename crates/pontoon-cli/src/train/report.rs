@@ -175,8 +175,8 @@ impl Report<'_> {
 
 impl Summary<'_> {
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let devices = if self.devices == 1 { "device" } else { "devices" };
-        write!(out, "trained on {} samples across {} {devices}", self.train_samples, self.devices)?;
+        let samples = counted(self.train_samples as u64, "sample");
+        write!(out, "trained on {samples} across {}", counted(self.devices as u64, "device"))?;
         if let Some(ranks) = self.ranks {
             write!(out, " of {}", counted(ranks, "rank"))?;
         }
@@ -194,9 +194,9 @@ impl Summary<'_> {
         }
         writeln!(
             out,
-            "  test accuracy   {:.4} of {} samples, after {} (train loss {:.4})",
+            "  test accuracy   {:.4} of {}, after {} (train loss {:.4})",
             self.test_accuracy,
-            self.test_samples,
+            counted(self.test_samples as u64, "sample"),
             counted(self.epochs as u64, "epoch"),
             self.train_loss
         )?;

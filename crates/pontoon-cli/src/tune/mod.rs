@@ -295,6 +295,7 @@ impl TuneError {
     pub(crate) fn status(&self) -> u8 {
         match self {
             Self::NoPlace | Self::Place { .. } => BAD_INPUT,
+            Self::Bench(error) => error.status(),
             _ => FAILED,
         }
     }

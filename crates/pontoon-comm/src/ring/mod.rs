@@ -61,7 +61,7 @@ impl fmt::Display for RingError {
         match self {
             Self::Depth(depth) => write!(
                 f,
-                "a ring of {depth} slots: it has to be a power of two from {DEPTH_MIN} to {DEPTH_MAX}"
+                "a ring of depth {depth}: it has to be a power of two from {DEPTH_MIN} to {DEPTH_MAX}"
             ),
             Self::System(error) => write!(f, "no memory for a ring: {error}"),
             Self::Claim(error) => write!(f, "no signal for a ring: {error}"),

@@ -50,7 +50,10 @@ impl fmt::Display for PushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full { wanted, free } => {
-                write!(f, "the ring is full: {wanted} slots are wanted and {free} free")
+                write!(
+                    f,
+                    "the ring is full: it has {free} free slots of the {wanted} that are wanted"
+                )
             }
             Self::TooMany { wanted, depth } => {
                 write!(f, "{wanted} slots are more than the ring's {depth}: push fewer at once")

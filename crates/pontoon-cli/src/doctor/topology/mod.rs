@@ -18,7 +18,9 @@ use pontoon::{
 };
 
 use super::DoctorError;
-use crate::{bench::BenchError, figures::closed_pipe_is_no_fault, stdout::stdout, voice};
+use crate::{
+    bench::BenchError, figures::closed_pipe_is_no_fault, number::within, stdout::stdout, voice,
+};
 use report::Report;
 
 /// How long ranks wait for each other to come, unless given, and for what is under way when the time is up.
@@ -34,7 +36,7 @@ pub(crate) struct EffortArgs {
     /// Of how many blocks, of half a millisecond or so, each figure of the topology is the median: 31
     /// unless given.
     #[arg(long, value_name = "N", requires = "topology",
-          value_parser = clap::value_parser!(u32).range(i64::from(Effort::BLOCKS_MIN)..=100_000))]
+          value_parser = within(Effort::BLOCKS_MIN..=100_000))]
     blocks: Option<u32>,
     /// How long pairs of ranks begin to measure; those that come later are left out. 8s unless given.
     #[arg(long, value_name = "TIME", requires = "topology", value_parser = crate::duration::bound)]

@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::doctor::bytes;
+use crate::{counted::counted, doctor::bytes};
 
 /// What mirrors did, all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,8 +36,8 @@ impl Figures {
         let Self { pages_fetched, bytes_released, bytes_changed, registrations } = *self;
         writeln!(
             out,
-            "  shared memory   {pages_fetched} pages fetched, {} released, {} changed, {registrations} \
-             registered",
+            "  shared memory   {} fetched, {} released, {} changed, {registrations} registered",
+            counted(pages_fetched, "page"),
             bytes(bytes_released),
             bytes(bytes_changed)
         )

@@ -1,14 +1,16 @@
 //! `pontoon smc`: what is stored by one process is read by another, and whoever dies, nobody waits for ever or takes
 //! the pattern for data.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod refusals;
 
 use std::{
     env, fs,
-    io::{Read, Write},
-    net::TcpListener,
+    io::{Read, Seek, SeekFrom, Write},
     path::PathBuf,
     process::{Child, Command, Stdio},
+    thread,
 };
 
 use common::{Ended, Place, Process, TOKEN, pontoon};
@@ -152,6 +154,26 @@ fn round(name: &str) {
 }
 
 #[test]
+fn a_long_file_is_stored_from_where_it_is_read_on() {
+    let bench = Bench::new("long");
+    let all = some_bytes((3 << 20) + 5);
+    let mut file = fs::File::open(bench.file("all", &all)).unwrap();
+    let server = bench.serve(&["--bytes", "4M", "--clients", "2"]);
+    // To somebody else it has lost its beginning already.
+    file.seek(SeekFrom::Start(9)).unwrap();
+    let mut command = bench.command("fill", &["--at", "3", "--join-bound", "60s"]);
+    let filled = command.stdin(file).output().expect("run");
+    let said = String::from_utf8(filled.stdout).expect("text");
+    assert!(said.starts_with(&format!("stored {} bytes: ", all.len() - 9)), "{said}");
+
+    let copy = bench.folder.join("copy");
+    let to = ["-o", copy.to_str().unwrap(), "--at", "3", "--bytes", &(all.len() - 9).to_string()];
+    ended_well(&bench.client("cat", &to));
+    assert!(fs::read(&copy).unwrap() == all[9..]);
+    ended_well(&server.end("the server"));
+}
+
+#[test]
 fn a_bench_tells_its_figures_and_leaves_the_memory_as_it_was() {
     let bench = Bench::new("measured");
     let all = some_bytes((4 << 20) + 5);
@@ -189,7 +211,7 @@ fn a_bench_whose_server_dies_has_no_figures() {
     };
     while shared() < 16 << 10 {
         assert!(child.try_wait().expect("asked").is_none(), "it ended by itself");
-        std::thread::yield_now();
+        thread::yield_now();
     }
     assert!(server.signal(Signal::KILL), "the server was there");
     server.end("the server");
@@ -273,6 +295,31 @@ fn died(transport: &str) {
 }
 
 #[test]
+fn who_has_read_all_before_the_server_ends_is_warned_only() {
+    let bench = Bench::new("after");
+    let all = some_bytes(256 << 10);
+    let mut server = bench.serve(&["--file", &bench.file("memory", &all)]);
+    // It reads all at once, and has more to write than a pipe holds.
+    let mut reader = bench.reader(&[]);
+    assert!(server.signal(Signal::TERM), "the server was there");
+    let server = server.end("the server");
+    assert!(ended_well(&server).contains("and was cut off"), "{server:?}");
+    let mut out = reader.stdout.take().expect("piped");
+    let mut rest = Vec::new();
+    out.read_to_end(&mut rest).expect("read");
+    assert!(rest == all[1..], "{} bytes", rest.len());
+    let reader = ended(reader);
+    assert_eq!(reader.status.code(), Some(0), "{reader:?}");
+    let warnings: Vec<_> = reader.err.lines().filter(|line| !line.contains("UCX")).collect();
+    assert_eq!(warnings.len(), 1, "{reader:?}");
+    assert!(warnings[0].starts_with("warning: rank 0 "), "{reader:?}");
+    assert!(
+        warnings[0].ends_with("; 262144 bytes were read and written before that"),
+        "{reader:?}"
+    );
+}
+
+#[test]
 fn who_stores_while_the_server_ends_is_told_that_it_did_not_take_it() {
     let bench = Bench::new("ended");
     let mut server = bench.serve(&["--bytes", "1M"]);
@@ -305,108 +352,4 @@ fn a_server_whose_name_leads_nowhere_is_told_to_end_all_the_same() {
     ended_well(&bench.client("stat", &[]));
     assert!(server.signal(Signal::TERM), "the server was there");
     ended_well(&server.end("the server"));
-}
-
-#[test]
-fn what_cannot_be_told_is_not_called_a_loss() {
-    let bench = Bench::new("untold");
-    let mut server = bench.serve(&["--bytes", "1M"]);
-    let full = || fs::OpenOptions::new().write(true).open("/dev/full").expect("opened");
-    let told = |what: &str, arguments: &[&str], part: &str| {
-        let mut command = bench.command(what, arguments);
-        let output = command.args(["--join-bound", "60s"]).stdout(full()).output().expect("run");
-        let said = String::from_utf8(output.stderr).expect("text");
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.starts_with(part) && said.contains("No space left"), "{what}: {said}");
-    };
-    told("fill", &["--byte", "7", "--bytes", "3"], "error: 3 bytes are stored, but ");
-    told("stat", &[], "error: cannot write the report: ");
-    told("cat", &[], "error: cannot write what was read: ");
-    assert!(server.signal(Signal::INT), "the server was there");
-    ended_well(&server.end("the server"));
-}
-
-#[test]
-fn what_cannot_be_is_refused_in_one_line() {
-    let bench = Bench::new("bad");
-    let (small, empty) = (bench.file("small", b"x"), bench.file("empty", b""));
-    let large = bench.file("large", &[1; 2 * PAGE]);
-    let folder = bench.folder.to_str().unwrap();
-    let refused = |what: &str, arguments: &[&str], part: &str| {
-        let ended = Process::start(&mut bench.command(what, arguments)).end(what);
-        let line = ended.refusal();
-        assert!(line.contains(part), "{what} {arguments:?} without {part:?}: {line}");
-    };
-    let at = bench.at();
-    for (what, arguments, part) in [
-        ("cat", &["--join-bound", "150ms"][..], &*format!("nobody serves memory at {at}, waited ")),
-        ("cat", &["--pool", "1"], "a pool of 1 pages is too small for --class 4K, which takes 64"),
-        ("cat", &["--pool", "1T"], "it has 64 to 16777216"),
-        ("cat", &["--pool", "2M", "--class", "2M"], "512 pages is too small for --class 2M"),
-        ("cat", &["--at", "1.5M"], "units K, M, G, T"),
-        ("cat", &["--class", "8K"], "4K, 64K or 2M"),
-        ("cat", &["--faults", "threads=0"], "threads=1 to 64"),
-        ("cat", &["--transport", "tcp"], "auto, shm or ucx"),
-        ("bench", &["--join-bound", "150ms"], &*format!("nobody serves memory at {at}, waited ")),
-        ("bench", &["--pool", "64"], "--pool"),
-        ("fill", &["--file", "/nowhere"], "cannot read /nowhere"),
-        ("fill", &["--byte", "256"], "0 to 255"),
-        ("fill", &["--byte", "1", "--file", &small], "cannot be used with"),
-        ("fill", &["--bytes", "1"], "--byte <BYTE>"),
-        ("serve", &["--file", "/nowhere"], "cannot read /nowhere"),
-        ("serve", &["--file", folder], "no regular file"),
-        ("serve", &["--file", &empty], "nothing to serve"),
-        ("serve", &["--bytes", "0"], "nothing to serve"),
-        ("serve", &["--bytes", "100T"], "no shared memory for a segment"),
-        ("serve", &["--bytes", "9223372036854775808"], "more than memory can hold"),
-        ("serve", &["--bytes", "18446744073709551615"], "more than memory can hold"),
-        ("serve", &["--save"], "--file"),
-        ("serve", &["--clients", "0"], "0 is not in"),
-    ] {
-        refused(what, arguments, part);
-    }
-    // Nobody writes to it, and nobody waits for that.
-    let fifo = bench.folder.join("fifo");
-    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    let fifo = ["--file", fifo.to_str().unwrap(), "--join-bound", "150ms"];
-    refused("fill", &fifo, "nobody serves memory");
-    refused("serve", &fifo[..2], "no regular file");
-    let mut elsewhere = pontoon(&["smc", "serve", "--listen", "192.0.2.7:4000"]);
-    let ended = Process::start(elsewhere.env("PONTOON_TOKEN", TOKEN)).end("one elsewhere");
-    assert!(ended.refusal().contains("192.0.2.7:4000 is no address of this host"), "{ended:?}");
-    for place in ["127.0.0.1", "127.0.0.1:0", ":1"] {
-        let ended = Process::start(&mut pontoon(&["smc", "cat", "--connect", place])).end(place);
-        assert!(ended.refusal().contains("an address and a port"), "{place}");
-    }
-    for what in ["serve", "cat", "bench"] {
-        let mut command = bench.command(what, &[]);
-        let ended = Process::start(command.env_remove("PONTOON_TOKEN")).end(what);
-        assert!(ended.refusal().contains("PONTOON_TOKEN"), "{what}");
-    }
-    {
-        let place = (&*bench.place.host, bench.place.port);
-        let _taken = TcpListener::bind(place).expect("free");
-        refused("serve", &[], "somebody else listens");
-    }
-
-    // Those that take a server to be found out.
-    let mut server = bench.serve(&["--file", &small]);
-    for (what, arguments, part) in [
-        ("cat", &["--at", "2"][..], "no byte 2 in a memory of 1"),
-        ("cat", &["--at", "1", "--bytes", "1"], "no 1 bytes from byte 1 on in a memory of 1"),
-        ("cat", &["--at", "1", "--bytes", "16777215T"], "bytes from byte 1 on"),
-        ("cat", &["--output", folder], "cannot write"),
-        ("fill", &["--file", &large], "more to store than fits"),
-        ("fill", &["--byte", "7", "--bytes", "2"], "no 2 bytes from byte 0 on"),
-        ("bench", &[], "a memory of 1 byte is too small to be measured: serve 4194304 or more"),
-        ("cat", &["--transport", "shm"], "rank 1 has transport shm and rank 0 transport auto"),
-    ] {
-        let arguments = [arguments, &["--join-bound", "60s"]].concat();
-        refused(what, &arguments, part);
-    }
-    assert_eq!(ended_well(&bench.client("cat", &[])), "x");
-    assert!(server.signal(Signal::INT), "the server was there");
-    let server = server.end("the server");
-    assert!(ended_well(&server).contains("and gave up"), "{server:?}");
-    assert!(server.err.contains("warning: a client was not served: rank 1 has transport shm"));
 }
