@@ -8,13 +8,14 @@ use pontoon_hal::{
     link::LinkError,
     paging::{PAGE, PageFault, Pager, Served},
 };
-use pontoon_signal::{Block, Seq, shim::Ordering::Release};
+use pontoon_signal::{Block, Seq};
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{
     clock::Clock,
     counts::add,
+    ever,
     extent::{Held, Place},
     pane::Pane,
     pool::Inner,
@@ -395,8 +396,7 @@ impl Inner {
         let mut is_other = false;
         // Before it is there: who reads it, on a thread that goes on at once, is told that it is the pattern.
         let is_new = pane.mark_pattern(extent, id.page());
-        // Between the two: who knows of this one by the count finds the mark, and who reads the pattern finds the count.
-        pane.counts.poisoned.fetch_add(1, Release);
+        ever::count(&pane.counts.poisoned);
         let place = pane.paging.place(id.page(), &extent.poison, &mut |_| is_other = true);
         let placed = place.is_ok();
         match slot {

@@ -12,6 +12,8 @@
 #![forbid(unsafe_code)]
 
 #[doc(hidden)]
+pub mod ever;
+#[doc(hidden)]
 pub mod marks;
 #[doc(hidden)]
 pub mod table;

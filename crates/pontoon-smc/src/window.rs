@@ -6,15 +6,11 @@ use std::sync::Arc;
 use pontoon_hal::paging::{PAGE, PAGE_WORDS, Pager};
 use pontoon_signal::{
     Bound, Host, Nanos, Os,
-    shim::{
-        AtomicU64,
-        Ordering::{Acquire, Relaxed},
-        fence,
-    },
+    shim::{AtomicU64, Ordering::Relaxed},
 };
 
 use crate::{
-    AcquireReport, Home, OpenError, Pool, Released, SmcError, Statistics, extent::Held,
+    AcquireReport, Home, OpenError, Pool, Released, SmcError, Statistics, ever, extent::Held,
     fetch::Service, pane::Pane, table::State,
 };
 
@@ -214,14 +210,12 @@ impl Window {
     /// As those loads would, three times at most.
     pub fn try_get(&self, offset: usize, into: &mut [u8]) -> Result<(), SmcError> {
         let bytes = offset..offset.saturating_add(into.len());
-        let patterns = || self.pane.counts.poisoned.load(Acquire);
+        let patterns = &self.pane.counts.poisoned;
         for _ in 0..READS {
-            let before = patterns();
+            let before = ever::so_far(patterns);
             self.check(bytes.clone())?;
             self.get(offset, into)?;
-            // A pattern that was read was counted before.
-            fence(Acquire);
-            if patterns() == before {
+            if ever::is_still(patterns, before) {
                 return Ok(());
             }
             // Some page got it meanwhile, and it may be gone since.

@@ -1,5 +1,6 @@
 //! The loom models of this crate; see those of `pontoon-signal`, whose harness they share.
 
+mod ever;
 mod marks;
 #[path = "../../../pontoon-signal/tests/harness/model.rs"]
 mod model;
@@ -9,7 +10,7 @@ use model::{Memory, Model, check};
 
 /// Every model.
 pub(crate) fn all() -> impl Iterator<Item = &'static Model> {
-    marks::MODELS.iter().chain(table::MODELS)
+    ever::MODELS.iter().chain(marks::MODELS).chain(table::MODELS)
 }
 
 /// Runs the model `name` of this process's list.
