@@ -69,7 +69,7 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pages { asked } => {
-                write!(f, "a pool of {asked} pages; it has 64 to 16777216")
+                write!(f, "a pool of {}; it has 64 to 16777216", Counted(*asked as u64))
             }
             Self::TooLarge { pages } => {
                 write!(f, "a window of {pages} pages; it has 1073741824 at most")
@@ -108,6 +108,15 @@ impl fmt::Display for OpenError {
             Self::Link(error) => error.fmt(f),
             Self::Paging(error) => error.fmt(f),
         }
+    }
+}
+
+/// So many pages.
+struct Counted(u64);
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} page{}", self.0, if self.0 == 1 { "" } else { "s" })
     }
 }
 
@@ -239,8 +248,9 @@ impl fmt::Display for SmcError {
             }
             Self::TooMany { pages, most } => write!(
                 f,
-                "{pages} pages of a window cannot be held here at the same time; {most} can: half of \
-                 the pool, less what other calls keep here"
+                "{} of a window cannot be held here at the same time; {most} can: half of the pool, \
+                 less what other calls keep here",
+                Counted(*pages as u64)
             ),
             Self::TimedOut { home, bytes, waited } => write!(
                 f,
@@ -261,9 +271,12 @@ impl fmt::Display for SmcError {
             ),
             Self::Unavailable { home, bytes, poisoned } => write!(
                 f,
-                "rank {}, home of bytes {} to {} of a window, is unavailable, and {poisoned} pages of \
-                 them hold the pattern; heal the window once it is back",
-                home.0, bytes.start, bytes.end
+                "rank {}, home of bytes {} to {} of a window, is unavailable, and the pattern is in {} of \
+                 them; heal the window once it is back",
+                home.0,
+                bytes.start,
+                bytes.end,
+                Counted(*poisoned)
             ),
             Self::Twice { asked, other } => write!(
                 f,
@@ -309,5 +322,22 @@ impl From<LinkError> for SmcError {
 impl From<PagingError> for SmcError {
     fn from(error: PagingError) -> Self {
         Self::Paging(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OpenError, SmcError};
+    use pontoon_signal::Rank;
+
+    #[test]
+    fn one_page_is_no_pages() {
+        let unavailable = |poisoned| {
+            SmcError::Unavailable { home: Rank(3), bytes: 0..4096, poisoned }.to_string()
+        };
+        assert!(unavailable(1).contains("the pattern is in 1 page of them"), "{}", unavailable(1));
+        assert!(unavailable(2).contains("in 2 pages of them"), "{}", unavailable(2));
+        let pool = OpenError::Pages { asked: 1 }.to_string();
+        assert!(pool.starts_with("a pool of 1 page;"), "{pool}");
     }
 }
