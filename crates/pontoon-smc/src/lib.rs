@@ -63,6 +63,8 @@ mod pane;
 #[cfg(not(pontoon_loom))]
 mod panes;
 #[cfg(not(pontoon_loom))]
+mod poison;
+#[cfg(not(pontoon_loom))]
 mod pool;
 #[cfg(not(pontoon_loom))]
 mod publish;
