@@ -140,6 +140,19 @@ pub trait Paging: Send + Sync + fmt::Debug {
         last: &mut dyn FnMut(&[AtomicU64]) -> bool,
     ) -> Result<bool, PagingError>;
 
+    /// P4 of pages that follow each other: as [`take`](Self::take) of each, for less where they go together. Tells what came of
+    /// each.
+    fn take_run(
+        &self,
+        pages: Range<usize>,
+        last: &mut dyn FnMut(usize, &[AtomicU64]) -> bool,
+        taken: &mut dyn FnMut(usize, Result<bool, PagingError>),
+    ) {
+        for page in pages {
+            taken(page, self.take(page, &mut |words| last(page, words)));
+        }
+    }
+
     /// Takes pages away with what is in them.
     ///
     /// # Errors

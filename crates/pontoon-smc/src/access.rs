@@ -29,7 +29,11 @@ impl Window {
         let len = into.len();
         self.each_word(offset, len, |word, bytes, at| {
             let value = word.load(Relaxed).to_ne_bytes();
-            into[at..at + bytes.len()].copy_from_slice(&value[bytes]);
+            let into = &mut into[at..at + bytes.len()];
+            match <&mut [u8; 8]>::try_from(&mut *into) {
+                Ok(whole) => *whole = value,
+                Err(_) => into.copy_from_slice(&value[bytes]),
+            }
         })
     }
 
@@ -74,10 +78,13 @@ impl Window {
         self.mapped(&asked)?;
         let mut at = offset;
         while at < asked.end {
-            let end = asked.end.min((at / 8 + 1) * 8);
             let words = self.pane().paging.words(at / PAGE);
-            access(&words[at / 8 % PAGE_WORDS], at % 8..at % 8 + (end - at), at - offset);
-            at = end;
+            let part = asked.end.min((at / PAGE + 1) * PAGE);
+            while at < part {
+                let end = part.min((at / 8 + 1) * 8);
+                access(&words[at / 8 % PAGE_WORDS], at % 8..at % 8 + (end - at), at - offset);
+                at = end;
+            }
         }
         Ok(())
     }

@@ -16,9 +16,13 @@ use crate::{
 
 /// Slots that are looked at for one that can go, where an access waits for it.
 pub(crate) const LOOKS: usize = 256;
+/// Pages that are taken away at once, if they and their slots follow each other: to take one away interrupts all processors.
+const RUN: usize = 16;
+/// A part of the pool that others may do without, as it goes with a page that has to.
+const PART: usize = 64;
 
 impl Inner {
-    /// Makes room for one page, where an access waits for it: one goes that home has as it is. Whether one went.
+    /// Makes room for one page at least, where an access waits for it: one goes that home has as it is. Whether one went.
     pub(crate) fn make_room(&self) -> bool {
         let gone = (0..LOOKS.min(self.table.len())).any(|_| self.evict_clean(self.next()));
         if !gone {
@@ -43,7 +47,7 @@ impl Inner {
         SlotIndex(self.hand.fetch_add(1, Relaxed) as usize % self.table.len())
     }
 
-    /// Evicts a page that home has as it is. Whether it is gone.
+    /// Evicts a page that home has as it is, and those like it that follow it. Whether it is gone.
     pub(crate) fn evict_clean(&self, slot: SlotIndex) -> bool {
         if !matches!(self.table.state(slot), State::Resident | State::Poisoned) {
             return false;
@@ -55,24 +59,54 @@ impl Inner {
         if self.table.turn(slot, id, State::Poisoned, State::Leaving) {
             return self.leave_poison(pane, id, slot);
         }
+        let is_guarded = pane.is_guarded(id.page());
+        let most = RUN.min(self.table.len() / PART).clamp(1, self.table.len() - slot.0);
+        let first = id.page();
+        // Their slots follow each other as they do.
+        let slot_of = |page: usize| SlotIndex(slot.0 + page - first);
+        let mut pages = first..first;
+        while pages.len() < most && self.can_go(pane, pages.end, slot_of(pages.end), is_guarded) {
+            pages.end += 1;
+        }
+        if pages.is_empty() {
+            return false;
+        }
+        let mut taken = [Ok(false); RUN];
+        if is_guarded {
+            // All that was stored to them is home, if anything could be.
+            taken.fill(pane.paging.discard(pages.clone()).map(|()| true));
+        } else {
+            let mut is_clean = |page, last: &[_]| are_same(last, self.twin(slot_of(page)));
+            let mut told = |page, gone| taken[page - first] = gone;
+            pane.paging.take_run(pages.clone(), &mut is_clean, &mut told);
+        }
+        let mut is_gone = false;
+        // From the last on: who takes free slots gets them in their order, and has pages that follow each other in slots that do.
+        for page in pages.rev() {
+            is_gone = self.taken(pane, pane.id(page), slot_of(page), taken[page - first]);
+        }
+        is_gone
+    }
+
+    /// Whether a page can go as it is: then it is on its way, and the caller has hold of it.
+    fn can_go(&self, pane: &Pane, page: usize, slot: SlotIndex, is_guarded: bool) -> bool {
+        if page >= pane.paging.pages() || pane.is_guarded(page) != is_guarded {
+            return false;
+        }
+        let id = pane.id(page);
         if !self.table.turn(slot, id, State::Resident, State::Leaving) {
             return false;
         }
         // A look first: taking it away and putting it back costs more.
-        let is_clean = |live: &[_]| are_same(live, self.twin(slot));
-        let paging = &pane.paging;
-        let owes = self.owed.is_any(slot);
-        if !owes && pane.is_guarded(id.page()) {
-            // All that was stored to it is home, if anything could be.
-            let gone = paging.discard(id.page()..id.page() + 1).is_ok();
-            return self.left(pane, id, slot, gone);
-        }
-        if owes || paging.look(id.page(), &mut |live| is_clean(live)) == Some(false) {
+        let is_clean = &mut |live: &[_]| are_same(live, self.twin(slot));
+        if self.owed.is_any(slot) || !is_guarded && pane.paging.look(page, is_clean) == Some(false)
+        {
             return self.left(pane, id, slot, false);
         }
-        self.on_its_way(slot);
-        let taken = paging.take(id.page(), &mut |last| is_clean(last));
-        self.taken(pane, id, slot, taken)
+        if !is_guarded {
+            self.on_its_way(slot);
+        }
+        true
     }
 
     /// Evicts a page, after what was stored to it has gone home. Whether it is gone.

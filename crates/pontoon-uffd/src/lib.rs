@@ -73,6 +73,8 @@ mod server;
 #[cfg(not(pontoon_loom))]
 mod service;
 #[cfg(not(pontoon_loom))]
+mod shelves;
+#[cfg(not(pontoon_loom))]
 mod source;
 #[doc(hidden)]
 pub mod table;

@@ -1,7 +1,7 @@
 //! A window as the hardware layer knows it: what `hal::paging` promises, by userfaultfd.
 
 use core::{ops::Range, ptr::NonNull};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use pontoon_hal::{
     guard::{Guard, Storer},
@@ -14,11 +14,9 @@ use pontoon_signal::{
 
 use crate::{
     Attached, Fault, Feature, Features, PageError, Pager, Placed, ReserveError, Run, ServeError,
-    Served, Server, Service, Shelf, Window, attach, bits::Bits,
+    Served, Server, Service, Shelf, Window, attach, bits::Bits, shelves::Shelves,
 };
 
-/// So many pages are taken away at the same time.
-const SHELVES: usize = 16;
 /// Runs of pages that the kernel is asked for at once.
 const RUNS: usize = 64;
 
@@ -30,13 +28,14 @@ const TRIES: u32 = 1_000;
 /// How it keeps the clauses: P1 by SIGBUS or by threads, P2 by `UFFDIO_COPY`, P3 by write protection, P4 by
 /// `UFFDIO_MOVE`, which takes a page out of the page table as it is: a store is before that, or faults.
 /// P5: shelves are taken by trying each, and no more than 16 threads look at one at a time; more than that
-/// are refused with `EBUSY`, as by a kernel that is.
+/// are refused with `EBUSY`, as by a kernel that is. A page that was taken keeps its memory until its place on a shelf is needed
+/// again, or the window goes: 16 pages a shelf.
 /// P6 by `mprotect` and SIGSEGV, with a storer on x86-64 alone: a guarded page, which nobody stores to, is taken by
 /// dropping it.
 #[derive(Debug)]
 pub struct Paged {
     window: Arc<Window>,
-    shelves: Box<[Mutex<Shelf>]>,
+    shelves: Shelves,
     /// Which pages are guarded.
     guarded: OnceLock<Bits>,
 }
@@ -69,8 +68,7 @@ impl Paged {
                 return Err(ReserveError::Paged(needed));
             }
         }
-        let shelves = (0..SHELVES).map(|_| window.shelf(1).map(Mutex::new));
-        let shelves = shelves.collect::<Result<_, _>>()?;
+        let shelves = Shelves::of(&window)?;
         Ok(Arc::new(Self { window, shelves, guarded: OnceLock::new() }))
     }
 
@@ -181,20 +179,34 @@ impl Paging for Paged {
             }
             return Ok(gone);
         }
-        let mut free = self.shelves.iter().filter_map(|shelf| shelf.try_lock().ok());
-        let mut shelf = free.next().ok_or(BUSY)?;
-        match self.window.move_out(page..page + 1, &shelf, 0) {
+        let mut room = self.shelves.room(1).ok_or(BUSY)?;
+        match self.window.move_out(page..page + 1, room.shelf(), room.at) {
             Ok(()) => {}
             // There was none.
             Err(PageError::Refused { code, .. }) if code == libc::ENOENT => return Ok(true),
             Err(error) => return Err(told(error)),
         }
-        let words = shelf.words(0).ok_or(EMPTY)?;
-        let gone = last(words);
-        let back = if gone { Ok(()) } else { self.put_back(page, words) };
-        // The page is gone all the same; a shelf that is not clear takes no other.
-        let _ = shelf.clear(0..1);
-        back.map(|()| gone)
+        room.took(1);
+        self.let_go(page, room.shelf(), room.at, last)
+    }
+
+    fn take_run(
+        &self,
+        pages: Range<usize>,
+        last: &mut dyn FnMut(usize, &[AtomicU64]) -> bool,
+        taken: &mut dyn FnMut(usize, Result<bool, PagingError>),
+    ) {
+        let mut left = pages;
+        while !left.is_empty() {
+            let run = left.start..left.end.min(left.start + Shelves::RUN);
+            left.start += self.take_together(run.clone(), last, taken);
+            if left.start < run.end {
+                // One that goes by itself, or is not there.
+                let page = left.start;
+                taken(page, self.take(page, &mut |words| last(page, words)));
+                left.start += 1;
+            }
+        }
     }
 
     fn discard(&self, pages: Range<usize>) -> Result<(), PagingError> {
@@ -268,6 +280,49 @@ impl Paged {
             guarded.set(pages, pontoon_signal::shim::Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Takes away the first of those pages, as many as go together. How many those were.
+    fn take_together(
+        &self,
+        pages: Range<usize>,
+        last: &mut dyn FnMut(usize, &[AtomicU64]) -> bool,
+        taken: &mut dyn FnMut(usize, Result<bool, PagingError>),
+    ) -> usize {
+        // Kept until they are back or gone.
+        let access = self.window.access_as_it_is();
+        let is_open = access.as_ref().is_some_and(|access| !access.is_shut);
+        if pages.len() < 2 || !is_open || pages.clone().any(|page| self.is_guarded(page)) {
+            return 0;
+        }
+        let Some(mut room) = self.shelves.room(pages.len()) else { return 0 };
+        let moved = match self.window.move_out(pages.clone(), room.shelf(), room.at) {
+            Ok(()) => pages.len(),
+            Err(PageError::Refused { pages: left, .. } | PageError::Stuck { pages: left, .. }) => {
+                left.start - pages.start
+            }
+            Err(_) => 0,
+        };
+        room.took(moved);
+        for (place, page) in (room.at..).zip(pages.start..pages.start + moved) {
+            let mut last = |words: &[AtomicU64]| last(page, words);
+            taken(page, self.let_go(page, room.shelf(), place, &mut last));
+        }
+        moved
+    }
+
+    /// Shows what is in a page that was moved to a shelf, and puts it back if it is not to go. Whether it is gone.
+    fn let_go(
+        &self,
+        page: usize,
+        shelf: &Shelf,
+        place: usize,
+        last: &mut dyn FnMut(&[AtomicU64]) -> bool,
+    ) -> Result<bool, PagingError> {
+        let words = shelf.words(place).ok_or(EMPTY)?;
+        let gone = last(words);
+        let back = if gone { Ok(()) } else { self.put_back(page, words) };
+        back.map(|()| gone)
     }
 
     /// Puts a page back as it was, in place of whatever was put there meanwhile.
