@@ -13,15 +13,15 @@ pub fn count(ever: &AtomicU64) {
     ever.fetch_add(1, sync("smc-pattern", Release));
 }
 
-/// How many there were. Their marks are seen.
-pub fn so_far(ever: &AtomicU64) -> u64 {
+/// How many there were, of all of these. Their marks are seen.
+pub fn so_far<'e>(evers: impl Iterator<Item = &'e AtomicU64>) -> u64 {
     // SYNC(smc-pattern) acquire: of those that are counted.
-    ever.load(sync("smc-pattern", Acquire))
+    evers.map(|ever| ever.load(sync("smc-pattern", Acquire))).sum()
 }
 
-/// Whether nothing that was read meanwhile is of a pattern that came since there were so many.
-pub fn is_still(ever: &AtomicU64, so_many: u64) -> bool {
+/// How many there are, of all that anything was read of before.
+pub fn by_now<'e>(evers: impl Iterator<Item = &'e AtomicU64>) -> u64 {
     // SYNC(smc-pattern) acquire: who has read a pattern finds it counted.
     fence(sync("smc-pattern", Acquire));
-    ever.load(Relaxed) == so_many
+    evers.map(|ever| ever.load(Relaxed)).sum()
 }

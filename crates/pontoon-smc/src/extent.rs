@@ -81,6 +81,8 @@ pub(crate) struct Health {
     posts_told: AtomicU64,
     /// How many of its pages are marked as holding the pattern.
     pub(crate) patterns: AtomicU64,
+    /// How many ever were.
+    pub(crate) ever: AtomicU64,
     /// Accesses that waited in vain, all of them, and those of them that the log knows.
     pub(crate) vain: AtomicU64,
     pub(crate) told: AtomicU64,

@@ -312,11 +312,10 @@ impl Inner {
                         replace(pane, page, origin(page, slot, 1).as_ref())
                     }
                     true => true,
-                    false => place_one(pane, page, origin(page, slot, 1)),
+                    false => place_one(pane, extent, page, origin(page, slot, 1)),
                 };
                 if there {
                     self.table.set(slot, State::Resident);
-                    pane.has_no_pattern(extent, page);
                 } else {
                     first_is_there &= at != 0;
                     self.table.forget(id, slot);
@@ -330,7 +329,7 @@ impl Inner {
 
 /// Puts a page in its place that may be there already, as it was put there with others of which one could not be: then
 /// threads use it. Whether it is there.
-fn place_one(pane: &Pane, page: usize, from: Option<Block>) -> bool {
+fn place_one(pane: &Pane, extent: &Held, page: usize, from: Option<Block>) -> bool {
     if pane.has_pattern(page) {
         return replace(pane, page, from.as_ref());
     }
@@ -338,11 +337,11 @@ fn place_one(pane: &Pane, page: usize, from: Option<Block>) -> bool {
         return true;
     }
     // Nobody knows whether it is there: it must not be where the table knows of no such page.
-    pane.take_pattern(page);
+    pane.drop_unknown(extent, page);
     false
 }
 
-/// Puts a page in the place of the pattern. Whether it is there.
+/// Puts a page in the place of the pattern. Whether it is there. To be asked for undisturbed.
 pub(crate) fn replace(pane: &Pane, page: usize, from: Option<&Block>) -> bool {
     let Some(from) = from else { return false };
     let mut is_other = false;

@@ -187,7 +187,7 @@ impl Inner {
             }
         }
         for page in pane.patterns(extent, extent.pages.clone()) {
-            if !undisturbed(|| self.discard_stray(pane, extent, page)) {
+            if !undisturbed(|| self.discard_stray(pane, page)) {
                 extent.is_sick();
             }
         }
@@ -210,12 +210,12 @@ impl Inner {
     }
 
     /// Takes away the pattern of a page that no table knows of. Whether it is none any more.
-    fn discard_stray(&self, pane: &Pane, extent: &Held, page: usize) -> bool {
+    fn discard_stray(&self, pane: &Pane, page: usize) -> bool {
         let id = pane.id(page);
         // Claimed, so that nobody fetches it meanwhile; there was no room once, and may be none now.
         let slot = match self.table.claim(id) {
             Claim::Mine(slot) => slot,
-            Claim::Found(slot) => return self.outgrow(pane, extent, id, slot),
+            Claim::Found(slot) => return self.outgrow(pane, id, slot),
             Claim::Locked => return false,
             Claim::NoSlot | Claim::Crowded => {
                 let mut clock = self.a_page();
@@ -243,7 +243,7 @@ impl Inner {
     }
 
     /// A page that holds the pattern is in its table by now. Whether it is no stray any more.
-    fn outgrow(&self, pane: &Pane, extent: &Held, id: PageId, slot: SlotIndex) -> bool {
+    fn outgrow(&self, pane: &Pane, id: PageId, slot: SlotIndex) -> bool {
         if self.table.state(slot) == State::Poisoned {
             return true;
         }
@@ -251,14 +251,9 @@ impl Inner {
         if !self.table.turn(slot, id, State::Resident, State::Busy) {
             return false;
         }
-        // Stores that are written through may have left a page in its slot alone, and the pattern in its place: the next
-        // access finds the twin.
-        let is_here =
-            !pane.is_guarded(id.page()) || pane.paging.discard(id.page()..id.page() + 1).is_ok();
+        // It may have been in its slot alone, as stores that are written through leave it: then the next access finds that.
+        let has_none = pane.take_any_pattern(id.page());
         self.table.set(slot, State::Resident);
-        if is_here {
-            pane.has_no_pattern(extent, id.page());
-        }
-        is_here
+        has_none
     }
 }

@@ -89,13 +89,27 @@ impl Inner {
         pane.paging.place(page, &from.bytes, &mut |_| is_other = true)?;
         if is_other && pane.has_pattern(page) {
             // Who asked for it meanwhile waited in vain, and was given the pattern.
-            if !replace(pane, page, Some(&from.bytes)) {
-                self.table.set(slot, State::Resident);
-                return Ok(false);
-            }
-            pane.has_no_pattern(extent, page);
+            return Ok(undisturbed(|| {
+                let is_there = replace(pane, page, Some(&from.bytes));
+                if !is_there {
+                    self.is_away(pane, page, slot);
+                }
+                is_there
+            }));
         }
         Ok(true)
+    }
+
+    /// A page of which the caller has hold is not in its place, and could not be put there: its slot is given back, unless that
+    /// has what home has not.
+    fn is_away(&self, pane: &Pane, page: usize, slot: SlotIndex) {
+        if self.owed.is_any(slot) {
+            return self.table.set(slot, State::Resident);
+        }
+        if self.marks.is_unsent(slot) {
+            pane.lost.set(page);
+        }
+        self.let_go(pane, page, slot);
     }
 
     /// Takes a page that is read only out of its place, and gives back its slot, of which the caller has hold: the next

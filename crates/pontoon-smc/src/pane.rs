@@ -1,7 +1,10 @@
 //! A window as the pool sees it: its pages, and the extents they are of.
 
 use core::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, RwLockReadGuard, RwLockWriteGuard};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, OnceLock, RwLockReadGuard, RwLockWriteGuard, TryLockError},
+    time::Duration,
+};
 
 use pontoon_hal::paging::{PAGE, Paging, PagingError};
 use pontoon_signal::{Words, shim::Ordering::Relaxed};
@@ -11,11 +14,15 @@ use crate::{
     bits::Bits,
     clock::Clock,
     counts::{Counts, add},
+    ever,
     extent::{Held, locked},
     stream::Streams,
     table::PageId,
     turns::Turns,
 };
+
+/// How long an access that has waited in vain may wait for a place for the pattern.
+pub(crate) const A_PATTERN: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(crate) struct Pane {
@@ -30,6 +37,9 @@ pub(crate) struct Pane {
     /// Pages that hold the pattern, from before it is put there until after it has gone. One that no table knows of, or that
     /// is resident there, is a *stray*: who claims the page takes the pattern away.
     patterns: Bits,
+    /// Of who puts a pattern in place or takes it away, and its mark with it. Nobody waits for it on a thread that may
+    /// have it: it is tried, by handlers too, and who has it is undisturbed.
+    patterning: Mutex<()>,
     pub(crate) streams: Streams,
     /// Held while the kernel is asked which pages were stored to, until they are marked: who asks next finds the marks.
     pub(crate) finding: Mutex<()>,
@@ -66,6 +76,7 @@ impl Pane {
         }
         held.iter().for_each(Held::make_ready);
         let (counts, streams, finding, changing, through) = Default::default();
+        let patterning = Mutex::default();
         let (extents, guarded) = (held.into(), OnceLock::new());
         let [lost, patterns] = [Bits::new(pages)?, Bits::new(pages)?];
         let pane = Self {
@@ -75,6 +86,7 @@ impl Pane {
             counts,
             lost,
             patterns,
+            patterning,
             streams,
             finding,
             guarded,
@@ -99,22 +111,48 @@ impl Pane {
         self.extents.get(after).filter(|extent| extent.pages.contains(&page)).map(|_| after)
     }
 
-    /// Marks a page of an extent that is to hold the pattern. Whether it was not marked before.
-    pub(crate) fn mark_pattern(&self, extent: &Held, page: usize) -> bool {
-        let is_new = self.patterns.set(page);
-        if is_new {
-            extent.health().patterns.fetch_add(1, Relaxed);
+    /// What who puts a pattern in place, or takes one away, has to have meanwhile; `None` if it could not be had in time. To
+    /// be asked for undisturbed.
+    fn patterning(&self) -> Option<MutexGuard<'_, ()>> {
+        let mut clock = Clock::of(A_PATTERN);
+        loop {
+            match self.patterning.try_lock() {
+                Ok(patterning) => return Some(patterning),
+                Err(TryLockError::Poisoned(patterning)) => return Some(patterning.into_inner()),
+                Err(TryLockError::WouldBlock) if clock.pause() => {}
+                Err(TryLockError::WouldBlock) => return None,
+            }
         }
-        is_new
     }
 
-    /// Whether a page is marked so.
+    /// Puts the pattern in place of a page of an extent, where none is; `is_known` if a table knows that it is to be there,
+    /// whatever is. Whether it, or another page, is there; `None` if it could not be tried in time. To be asked for
+    /// undisturbed.
+    pub(crate) fn place_pattern(&self, extent: &Held, page: usize, is_known: bool) -> Option<bool> {
+        let _patterning = self.patterning()?;
+        let health = extent.health();
+        // Before it is there: who reads it, on a thread that goes on at once, is told that it is the pattern.
+        health.patterns.fetch_add(1, Relaxed);
+        let is_new = self.patterns.set(page);
+        if !is_new {
+            health.patterns.fetch_sub(1, Relaxed);
+        }
+        ever::count(&health.ever);
+        add(&self.counts.poisoned, 1);
+        let mut is_other = false;
+        let placed = self.paging.place(page, &extent.poison, &mut |_| is_other = true).is_ok();
+        if is_new && !is_known && (!placed || is_other) {
+            self.has_no_pattern(extent, page);
+        }
+        Some(placed)
+    }
+
+    /// Whether a page holds the pattern.
     pub(crate) fn has_pattern(&self, page: usize) -> bool {
         self.patterns.is_set(page)
     }
 
-    /// A page of an extent holds no pattern.
-    pub(crate) fn has_no_pattern(&self, extent: &Held, page: usize) {
+    fn has_no_pattern(&self, extent: &Held, page: usize) {
         if self.patterns.clear(page) {
             extent.health().patterns.fetch_sub(1, Relaxed);
         }
@@ -132,8 +170,27 @@ impl Pane {
     }
 
     /// Takes the pattern of a page away, and notes whether anything was stored to it. Whether it is gone; else it is
-    /// the caller's to say, once others can see the page again, that its extent [is sick](Held::is_sick).
+    /// the caller's to say, once others can see the page again, that its extent [is sick](Held::is_sick). To be asked for
+    /// undisturbed.
     pub(crate) fn take_pattern(&self, page: usize) -> bool {
+        self.patterning().is_some_and(|_patterning| self.take_marked(page))
+    }
+
+    /// The same if a page holds the pattern. Whether it holds none.
+    pub(crate) fn take_any_pattern(&self, page: usize) -> bool {
+        self.patterning()
+            .is_some_and(|_patterning| !self.has_pattern(page) || self.take_marked(page))
+    }
+
+    /// Drops a page of which nobody knows what it is, nor any table. To be asked for undisturbed.
+    pub(crate) fn drop_unknown(&self, extent: &Held, page: usize) {
+        let Some(_patterning) = self.patterning() else { return };
+        if self.take_marked(page) || self.paging.discard(page..page + 1).is_ok() {
+            self.has_no_pattern(extent, page);
+        }
+    }
+
+    fn take_marked(&self, page: usize) -> bool {
         let extent = self.extent(page);
         let pattern = extent.map_or(0, |extent| extent.pattern);
         let mut stray = 0;

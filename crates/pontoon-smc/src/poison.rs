@@ -2,21 +2,15 @@
 //!
 //! This runs where the access faults, as all of a miss does.
 
-use std::time::Duration;
-
 use pontoon_hal::paging::Served;
 
 use crate::{
     clock::Clock,
-    ever,
     extent::Held,
-    pane::Pane,
+    pane::{A_PATTERN, Pane},
     pool::Inner,
     table::{Claim, PageId, SlotIndex, State},
 };
-
-/// How long an access that has waited in vain may wait for a place for the pattern.
-const A_PATTERN: Duration = Duration::from_millis(10);
 
 impl Inner {
     /// A page did not come from the home of that generation, which is `gone` for good, as far as is known.
@@ -82,19 +76,18 @@ impl Inner {
         id: PageId,
         slot: Option<SlotIndex>,
     ) -> Served {
-        let mut is_other = false;
-        // Before it is there: who reads it, on a thread that goes on at once, is told that it is the pattern.
-        let is_new = pane.mark_pattern(extent, id.page());
-        ever::count(&pane.counts.poisoned);
-        let place = pane.paging.place(id.page(), &extent.poison, &mut |_| is_other = true);
-        let placed = place.is_ok();
-        match slot {
-            Some(slot) => self.table.set(slot, State::Poisoned),
-            None if is_new && (!placed || is_other) => pane.has_no_pattern(extent, id.page()),
-            None => {}
+        let placed = pane.place_pattern(extent, id.page(), slot.is_some());
+        match (slot, placed) {
+            (Some(slot), Some(_)) => self.table.set(slot, State::Poisoned),
+            (Some(slot), None) => {
+                self.table.forget(id, slot);
+                self.table.give_back(slot);
+            }
+            (None, _) => {}
         }
         extent.is_sick();
         self.ring();
-        if placed { Served::Again } else { Served::Refused }
+        // Who could not try in time asks again, and so does the access.
+        if placed.unwrap_or(true) { Served::Again } else { Served::Refused }
     }
 }

@@ -210,19 +210,22 @@ impl Window {
     /// As those loads would, three times at most.
     pub fn try_get(&self, offset: usize, into: &mut [u8]) -> Result<(), SmcError> {
         let bytes = offset..offset.saturating_add(into.len());
-        let patterns = &self.pane.counts.poisoned;
+        let extents = self.extents(&bytes)?;
+        let evers = || extents.iter().map(|(extent, _)| &extent.health().ever);
+        let mut came = 0;
         for _ in 0..READS {
-            let before = ever::so_far(patterns);
+            let before = ever::so_far(evers());
             self.check(bytes.clone())?;
             self.get(offset, into)?;
-            if ever::is_still(patterns, before) {
+            came = ever::by_now(evers()) - before;
+            if came == 0 {
                 return Ok(());
             }
             // Some page got it meanwhile, and it may be gone since.
         }
         self.check(bytes.clone())?;
-        let extent = self.extent_of(offset..offset)?;
-        Err(SmcError::Unavailable { home: extent.rank(), bytes, poisoned: 0 })
+        let home = self.extent_of(offset..offset)?.rank();
+        Err(SmcError::Unavailable { home, bytes, poisoned: came })
     }
 
     /// The extent that has byte `offset` is at `home` from now on, from `from` on: it was started again and has another

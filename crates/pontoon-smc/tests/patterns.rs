@@ -7,9 +7,10 @@ mod setup;
 use std::{sync::Arc, time::Duration};
 
 use common::{Change, Client, Plain, pair, silent::Silent, start::Start, until};
-use pontoon_hal::{link::Link, paging::PAGE};
+use pontoon_hal::{conformance::part, link::Link, paging::PAGE};
 use pontoon_signal::shim::{AtomicU64, Ordering::Relaxed};
 use pontoon_smc::{Extent, Pool, Settings, SmcError, Window};
+use pontoon_uffd::{Features, Paged, Service, Serving, on_this_thread};
 use setup::{BOTH, plain};
 
 const PAGES: usize = 256;
@@ -59,6 +60,102 @@ fn a_check_tells_of_a_pattern_until_it_has_gone() {
         assert_eq!(client.load(7 * PAGE), 0);
         client.window.check(7 * PAGE..8 * PAGE).unwrap();
     }
+}
+
+/// A window over the kernel's paging, of those extents.
+fn real(pool: &Pool, extents: Vec<Extent>, service: Service) -> Option<(Window, Serving)> {
+    let bytes = extents.iter().map(|extent| extent.bytes().end).max().unwrap();
+    let paged = part::needed("userfaultfd", Paged::reserve(&Features::probe(), bytes, service))?;
+    // For as long as the thread is.
+    core::mem::forget(on_this_thread().unwrap());
+    let window = pool.window(paged.clone(), extents).unwrap();
+    let serving = paged.serve(window.pager(), 2).unwrap();
+    Some((window, serving))
+}
+
+/// Two threads give up on the same page at the same time, and there is no slot for it.
+#[test]
+fn no_pattern_that_two_threads_put_in_place_is_forgotten() {
+    const FULL: usize = 65;
+    const MISSED: usize = 4096;
+    for service in BOTH {
+        let pair = pair(FULL + MISSED);
+        let silent = Silent::over(&pair.link);
+        let link: Arc<dyn Link> = Arc::clone(&silent) as _;
+        let mut settings = settings();
+        (settings.deadline, settings.threshold) = (Duration::from_millis(5), 1);
+        let pool = Pool::new(settings).unwrap();
+        let home = pool.home(&link, pair.region.clone()).unwrap().unwrap();
+        let whole = 0..(FULL + MISSED) * PAGE;
+        let extents = vec![Extent::new(whole.clone(), home, 0)];
+        let Some((window, _serving)) = real(&pool, extents, service) else { return };
+        let word = |page: usize| window.word(page * PAGE).unwrap();
+        // All of the pool has to go home, and none of it can.
+        (0..FULL - 1).for_each(|page| word(page).store(7, Relaxed));
+        silent.be_silent(true);
+        let _ = word(FULL - 1).load(Relaxed);
+        let turn = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    core::mem::forget(on_this_thread().unwrap());
+                    for missed in 0..MISSED {
+                        turn.fetch_add(1, Relaxed);
+                        until("the other", || turn.load(Relaxed) >= 2 * missed as u64 + 2);
+                        let _ = word(FULL + missed).load(Relaxed);
+                    }
+                });
+            }
+        });
+        silent.be_silent(false);
+        until("the patterns to go", || window.check(whole.clone()).is_ok());
+        let left = (FULL..FULL + MISSED).filter(|&page| word(page).load(Relaxed) == PATTERN);
+        assert_eq!(left.count(), 0, "{service:?}");
+        assert!(window.statistics().poisoned > MISSED as u64, "{service:?}");
+    }
+}
+
+/// Patterns of one extent are no reason to doubt another.
+#[test]
+fn bytes_are_got_of_an_extent_beside_one_that_fails() {
+    const WELL: usize = 64;
+    let [well, ill] = [pair(WELL), pair(PAGES)];
+    let silent = Silent::over(&ill.link);
+    let link: Arc<dyn Link> = Arc::clone(&silent) as _;
+    // Fewer pages than fail, so that they fail again and again.
+    let mut settings = Settings::for_pages(128);
+    (settings.deadline, settings.threshold) = (Duration::from_millis(50), 1);
+    let pool = Pool::new(settings).unwrap();
+    let homes = [(&well.link, &well), (&link, &ill)]
+        .map(|(link, pair)| pool.home(link, pair.region.clone()).unwrap().unwrap());
+    let [well_home, ill_home] = homes;
+    let extents = vec![
+        Extent::new(0..WELL * PAGE, well_home, 0),
+        Extent::new(WELL * PAGE..(WELL + PAGES) * PAGE, ill_home, 0),
+    ];
+    let Some((window, _serving)) = real(&pool, extents, Service::InThread) else { return };
+    window.prefetch(0..WELL * PAGE).unwrap();
+    silent.be_silent(true);
+    let is_over = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            core::mem::forget(on_this_thread().unwrap());
+            for page in (WELL..WELL + PAGES).cycle() {
+                if is_over.load(Relaxed) != 0 {
+                    return;
+                }
+                let _ = window.word(page * PAGE).unwrap().load(Relaxed);
+            }
+        });
+        until("patterns", || window.statistics().poisoned > 10);
+        let mut bytes = vec![1; WELL * PAGE];
+        let got: Vec<_> = (0..50).map(|_| window.try_get(0, &mut bytes)).collect();
+        let both = window.try_get(0, &mut vec![0; (WELL + 1) * PAGE]);
+        is_over.store(1, Relaxed);
+        assert!(got.iter().all(Result::is_ok), "{got:?}");
+        assert!(both.is_err(), "of an extent whose home is silent");
+        assert!(bytes.iter().all(|byte| *byte == 0));
+    });
 }
 
 /// The pattern comes to a page while others are read, and has gone when all were: no check finds it.

@@ -22,10 +22,10 @@ fn a_pattern_that_is_read_is_known_of() {
                 page.store(1, Release);
             }
         });
-        let before = ever::so_far(&count);
+        let before = ever::so_far([&*count].into_iter());
         let marked = mark.load(Relaxed);
         let read = page.load(Relaxed);
-        if marked == 0 && ever::is_still(&count, before) {
+        if marked == 0 && ever::by_now([&*count].into_iter()) == before {
             assert_eq!(read, 0, "it was the pattern");
         }
         poisons.join().unwrap();
