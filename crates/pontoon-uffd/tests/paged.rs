@@ -36,6 +36,49 @@ fn features() -> Option<Features> {
         .then_some(features)
 }
 
+/// Pages that follow each other go together, but for those that are absent, that are guarded, or that are to stay.
+#[test]
+fn a_run_of_pages_goes_as_each_of_them_would() {
+    const PAGES: usize = 64;
+    let Some(features) = features() else { return };
+    let paged = Paged::reserve(&features, PAGES * PAGE, Service::InThread).unwrap();
+    let (absent, closed, kept) = ([5, 20, 21, 40], 30..32, [3, 16, 30, 47]);
+    paged.read_only(closed.clone()).unwrap();
+    for round in 0..3 {
+        for page in (0..PAGES).filter(|page| !absent.contains(page)) {
+            if round == 0 || !kept.contains(&page) {
+                paged.place(page, &page_of(page as u64), &mut |_| panic!("{page}")).unwrap();
+            }
+            if !closed.contains(&page) {
+                paged.words(page)[7].store(1000 + round, Relaxed);
+            }
+        }
+        let (mut seen, mut told) = (Vec::new(), Vec::new());
+        paged.take_run(
+            0..PAGES,
+            &mut |page, words| {
+                let last = if closed.contains(&page) { page as u64 } else { 1000 + round };
+                assert_eq!(words[7].load(Relaxed), last, "page {page}");
+                assert_eq!(words[8].load(Relaxed), page as u64);
+                seen.push(page);
+                !kept.contains(&page)
+            },
+            &mut |page, taken| told.push((page, taken)),
+        );
+        let all: Vec<_> = (0..PAGES).collect();
+        let there: Vec<_> = all.iter().copied().filter(|page| !absent.contains(page)).collect();
+        assert_eq!(seen, there);
+        let expected: Vec<_> = all.iter().map(|page| (*page, Ok(!kept.contains(page)))).collect();
+        assert_eq!(told, expected);
+        let left: Vec<_> = all.into_iter().filter(|&page| paged.is_there(page)).collect();
+        assert_eq!(left, kept);
+        for page in kept.into_iter().filter(|page| !closed.contains(page)) {
+            let found = [7, 8].map(|word| paged.words(page)[word].load(Relaxed));
+            assert_eq!(found, [1000 + round, page as u64], "page {page} is back as it was");
+        }
+    }
+}
+
 /// Puts pages in place that have their number plus one in each word.
 struct Numbers(Arc<Paged>);
 
