@@ -77,6 +77,19 @@ fn a_run_of_pages_goes_as_each_of_them_would() {
             assert_eq!(found, [1000 + round, page as u64], "page {page} is back as it was");
         }
     }
+    // Short ones lie behind each other until there is no room.
+    for first in (48..60).step_by(3) {
+        for page in first..first + 3 {
+            paged.place(page, &page_of(page as u64), &mut |_| panic!("{page}")).unwrap();
+        }
+        let mut gone = 0;
+        paged.take_run(
+            first..first + 3,
+            &mut |page, words| words[8].load(Relaxed) == page as u64,
+            &mut |_, taken| gone += usize::from(taken == Ok(true)),
+        );
+        assert_eq!(gone, 3, "from page {first} on");
+    }
 }
 
 /// Puts pages in place that have their number plus one in each word.
