@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    thread,
     time::Duration,
 };
 
@@ -24,6 +25,9 @@ use crate::{
 const A_LOOK: Duration = Duration::from_millis(200);
 /// How long a page may take whose home did not take one before.
 const A_TRY: Duration = Duration::from_millis(20);
+
+/// How long a pool that goes naps between its looks.
+const A_MOMENT: Duration = Duration::from_millis(1);
 
 /// The windows that are being closed.
 #[derive(Default)]
@@ -108,8 +112,16 @@ impl Inner {
         let Closing { windows, vain, .. } = closing;
         let clock = Clock::of(self.settings.deadline);
         let mut look = Look { clock, is_last: true, vain, lost: Vec::new() };
-        for window in 0..PageId::WINDOWS_MAX {
-            self.close(window, windows, &mut look);
+        let mut left: Vec<usize> = (0..PageId::WINDOWS_MAX).collect();
+        loop {
+            let is_over = look.clock.is_over();
+            left.retain(|&window| {
+                self.close(window, windows, &mut look).is_some_and(|left| left != Left::Nothing)
+            });
+            if is_over || left.is_empty() {
+                return;
+            }
+            thread::sleep(A_MOMENT);
         }
     }
 
@@ -151,6 +163,8 @@ impl Inner {
                 break;
             }
             let is_gone = match state {
+                // What may come yet comes to no page.
+                State::Stuck if look.is_last => continue,
                 State::Poisoned => self.table.turn(slot, id, state, State::Leaving),
                 State::Resident => {
                     // If the kernel does not tell, each is looked at.
@@ -212,11 +226,16 @@ impl Inner {
                 home.vain = None;
                 return true;
             }
-            let vain = home.vain.get_or_insert_with(|| Clock::of(self.settings.deadline));
-            if !look.is_last && !vain.is_over() {
+            // A pool that goes tries the next home too before its clock is over.
+            let share = if look.is_last { 2 } else { 1 };
+            let deadline = self.settings.deadline / share;
+            let vain = home.vain.get_or_insert_with(|| Clock::of(deadline));
+            if !vain.is_over() {
                 home.failed = true;
             } else if extent.fall_back() {
                 home.vain = None;
+            } else if look.is_last && !look.clock.is_over() {
+                home.failed = true;
             } else {
                 home.lost = true;
             }

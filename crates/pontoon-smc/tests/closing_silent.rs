@@ -1,11 +1,11 @@
-//! Windows of a home that does not answer are closed beside others that need room.
+//! Windows of a home that does not answer are closed beside others that need room, and by a pool that goes.
 #![cfg(not(pontoon_loom))]
 
 mod common;
 
 use std::{sync::Arc, time::Duration};
 
-use common::{Client, Pair, Plain, pair, silent::Silent, until};
+use common::{Change, Client, Pair, Plain, pair, silent::Silent, until};
 use pontoon_hal::{conformance::part, link::Link, paging::PAGE};
 use pontoon_signal::shim::Ordering::Relaxed;
 use pontoon_smc::{Extent, Home, Pool, Settings};
@@ -69,4 +69,40 @@ fn windows_of_a_silent_home_keep_no_other_from_its_pages() {
     let statistics = window.statistics();
     assert_eq!(statistics.poisoned, 0, "{statistics:?}");
     assert!(statistics.evicted > 0, "{statistics:?}");
+}
+
+/// A pool that goes tries again, until all the time that there is for it has gone by.
+#[test]
+fn a_pool_that_goes_has_what_a_home_takes_that_answers_again_in_time() {
+    let pool = Pool::new(settings(64, Duration::from_secs(20))).unwrap();
+    let (pair, silent, home) = mute(&pool);
+    let client = client(&pool, &home);
+    client.store(5, 7);
+    client.store(PAGE + 5, 8);
+    silent.be_silent(true);
+    let plain = Arc::clone(&client.plain);
+    client.plain.before(Change::Take, 0, move || {
+        plain.before(Change::Take, 0, move || silent.be_silent(false));
+    });
+    drop(client);
+    drop(pool);
+    assert_eq!((pair.at_home(5), pair.at_home(PAGE + 5)), (7, 8));
+    assert_eq!((pair.version(0), pair.version(1)), (1, 1), "others are told");
+}
+
+/// One home of two that were named does not take it.
+#[test]
+fn a_pool_that_goes_sends_to_the_next_home_in_time() {
+    let pool = Pool::new(settings(64, Duration::from_secs(2))).unwrap();
+    let (_pair, silent, home) = mute(&pool);
+    let well = pair(PAGES);
+    let other = pool.home(&well.link, well.region.clone()).unwrap().unwrap();
+    let plain = Plain::new(PAGES);
+    let extent = Extent::new(0..PAGES * PAGE, home, 0).or(other, 0);
+    let client = Client::new(pool.window(plain.clone(), vec![extent]).unwrap(), plain);
+    (0..PAGES).for_each(|page| client.store(page * PAGE + page, page as u8 + 1));
+    silent.be_silent(true);
+    drop(client);
+    drop(pool);
+    (0..PAGES).for_each(|page| assert_eq!(well.at_home(page * PAGE + page), page as u8 + 1));
 }
