@@ -239,11 +239,13 @@ impl Inner {
         let clock = Clock::of(self.settings.deadline);
         loop {
             let opening = locked(&self.opening);
+            // First: one that is closed behind this look leaves its number.
+            let is_any_alone = self.panes.is_any_alone();
             if let Some(number) = self.panes.first_free() {
                 return Ok((opening, number));
             }
             drop(opening);
-            if clock.is_over() || !self.panes.is_any_alone() {
+            if clock.is_over() || !is_any_alone {
                 return Err(OpenError::Windows);
             }
             self.ring();
