@@ -185,6 +185,12 @@ pub trait Paging: Send + Sync + fmt::Debug {
         let _ = pages;
         Err(NOT_READ_ONLY)
     }
+
+    /// P6: the first of `pages` that are guarded or read only and follow each other, whoever made them so and when.
+    fn guarded(&self, pages: Range<usize>) -> Option<Range<usize>> {
+        let _ = pages;
+        None
+    }
 }
 
 /// Of a paging that notices no stores.

@@ -4,17 +4,21 @@ use core::ops::Range;
 
 use arrayvec::ArrayVec;
 use pontoon_hal::paging::{PAGE, PAGE_WORDS};
-use pontoon_signal::{Bound, shim::Ordering::Relaxed, undisturbed};
+use pontoon_signal::{
+    Bound,
+    shim::{AtomicU64, Ordering::Relaxed},
+    undisturbed,
+};
 
 use crate::{
     Home, SmcError,
-    bytes::{Last, copy_bytes, merge, whole_words},
+    bytes::{Last, Merged, copy_bytes, merge, whole_words},
     clock::Clock,
     counts::add,
     extent::{Held, Place},
     pane::Pane,
     pool::Inner,
-    release::late,
+    release::{UNSERVED, late},
     stages::{STAGE, Stage},
     table::{SlotIndex, State, Version},
 };
@@ -224,24 +228,30 @@ impl Inner {
             let is_guarded = pane.is_guarded(*page);
             let is_other = self.table.version(*slot).generation != version.generation;
             let is_whole = self.is_whole(extent, *slot, version.generation);
-            for mut bytes in self.owed.of(*slot) {
-                if is_whole {
-                    bytes = whole_words(&bytes);
-                    self.owed.add(*slot, bytes.clone());
-                }
-                // Home may have what was sent of them, which is no news, and gets what is here.
-                copy_bytes(twin, bytes.clone(), new, bytes.start);
-            }
             let last = match (is_other, is_whole) {
                 (false, _) => Last::Home,
                 (true, false) => Last::Here,
                 (true, true) => Last::HereWhole,
             };
             // To a guarded one nobody has stored here: the next access finds the twin.
-            let live = if is_guarded { twin } else { pane.paging.words(*page) };
-            let merged = merge(live, new, twin, last);
+            let mut merged = Merged::default();
+            let mut renew = |live: &[AtomicU64]| {
+                for mut bytes in self.owed.of(*slot) {
+                    if is_whole {
+                        bytes = whole_words(&bytes);
+                        self.owed.add(*slot, bytes.clone());
+                    }
+                    // Home may have what was sent of them, which is no news, and gets what is here.
+                    copy_bytes(twin, bytes.clone(), new, bytes.start);
+                }
+                merged = merge(live, new, twin, last);
+                true
+            };
             if is_guarded {
+                renew(twin);
                 pane.paging.discard(*page..*page + 1)?;
+            } else if pane.paging.look(*page, &mut renew).is_none() {
+                return Err(UNSERVED.into());
             }
             self.table.set_version(*slot, *version);
             report.merged += 1;

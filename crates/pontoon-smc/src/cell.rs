@@ -1,6 +1,7 @@
 //! Words that are changed at home.
 
 use core::fmt;
+use std::sync::RwLockReadGuard;
 
 use pontoon_hal::paging::{PAGE, PAGE_WORDS};
 use pontoon_signal::{
@@ -13,7 +14,7 @@ use crate::{
     bytes::{Last, merge},
     clock::Clock,
     extent::{Held, Place},
-    hold::Hold,
+    hold::{Hold, is_seen},
     release::late,
     table::Version,
 };
@@ -69,11 +70,10 @@ impl<'w> Word<'w> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
         extent.writable()?;
-        let hold = self.hold(extent, &mut clock)?;
+        let (_unchanged, hold) = self.hold(extent, &mut clock)?;
         place.home.fence()?;
         let before = place.home.add(self.at_home(extent, &place), n, clock.left())?;
-        self.announce(extent, &place, &hold, &clock)?;
-        self.put_here(&hold, before.wrapping_add(n), &mut clock);
+        self.announce(extent, &place, &hold, before.wrapping_add(n), &clock)?;
         Ok(before)
     }
 
@@ -95,13 +95,12 @@ impl<'w> Word<'w> {
         let mut clock = Clock::bound(bound);
         let (extent, place) = self.there(&mut clock)?;
         extent.writable()?;
-        let hold = self.hold(extent, &mut clock)?;
+        let (_unchanged, hold) = self.hold(extent, &mut clock)?;
         place.home.fence()?;
         let at = self.at_home(extent, &place);
         let before = place.home.compare_swap(at, expected, new, clock.left())?;
         if before == expected {
-            self.announce(extent, &place, &hold, &clock)?;
-            self.put_here(&hold, new, &mut clock);
+            self.announce(extent, &place, &hold, new, &clock)?;
         }
         Ok(before)
     }
@@ -112,53 +111,66 @@ impl<'w> Word<'w> {
         Ok((extent, place))
     }
 
-    /// The page, so that what two threads write is here and at home in one order.
-    fn hold(&self, extent: &Held, clock: &mut Clock) -> Result<Hold<'w>, SmcError> {
+    /// The page, so that what two threads write is here and at home in one order. Before that, that it does not become guarded
+    /// meanwhile: who guards it waits for those who hold it.
+    fn hold(
+        &self,
+        extent: &Held,
+        clock: &mut Clock,
+    ) -> Result<(RwLockReadGuard<'w, ()>, Hold<'w>), SmcError> {
         let (inner, pane) = (self.window.inner(), self.window.pane());
         let page = self.offset / PAGE;
+        let unchanged = pane.unchanged(clock);
+        let unchanged = unchanged
+            .ok_or_else(|| SmcError::Occupied { bytes: extent.bytes(), waited: clock.waited() })?;
         let hold = inner.hold_page(pane, page, clock);
-        hold.ok_or_else(|| inner.not_had(extent, pane.id(page), clock))
+        let hold = hold.ok_or_else(|| inner.not_had(extent, pane.id(page), clock))?;
+        if hold.is_here() {
+            is_seen(pane, page)?;
+        }
+        Ok((unchanged, hold))
     }
 
     fn at_home(&self, extent: &Held, place: &Place) -> usize {
         place.at_home(extent, self.offset / PAGE) * PAGE + self.offset % PAGE
     }
 
-    /// Tells others that the page has changed.
+    /// Tells others that the page has changed, and makes the one here, if there is one, have the word too.
     fn announce(
         &self,
         extent: &Held,
         place: &Place,
         hold: &Hold<'_>,
+        value: u64,
         clock: &Clock,
     ) -> Result<(), SmcError> {
         let number = place.home.changed(place.at_home(extent, self.offset / PAGE), clock.left())?;
         extent.is_still_at(place)?;
-        if hold.is_here() {
+        // Else it is brought by the next acquire.
+        if hold.is_here() && self.put_here(hold, value) {
             let before = Version { number, generation: place.generation };
             self.window.inner().table.has_announced(hold.slot, before);
         }
         Ok(())
     }
 
-    /// Makes the page here, if there is one, have it too, as if it had been acquired.
-    fn put_here(&self, hold: &Hold<'_>, value: u64, clock: &mut Clock) {
+    /// Makes the page here have the word, as if it had been acquired. Whether it has.
+    fn put_here(&self, hold: &Hold<'_>, value: u64) -> bool {
         let (inner, pane, page) = (self.window.inner(), self.window.pane(), self.offset / PAGE);
-        if !hold.is_here() {
-            return;
-        }
-        let twin = &inner.twin(hold.slot)[self.offset / 8 % PAGE_WORDS];
-        let Some(_unchanged) = pane.unchanged(clock) else { return };
+        let at = self.offset / 8 % PAGE_WORDS;
+        let twin = &inner.twin(hold.slot)[at];
         if pane.is_guarded(page) {
             // The next access finds the twin.
             twin.store(value, Relaxed);
-            let _ = pane.paging.discard(page..page + 1);
-            return;
+            return pane.paging.discard(page..page + 1).is_ok();
         }
-        let live = &pane.paging.words(page)[self.offset / 8 % PAGE_WORDS];
         let new = AtomicU64::new(value);
-        let [live, new, twin] = [live, &new, twin].map(core::slice::from_ref);
-        merge(live, new, twin, Last::Home);
+        let put = pane.paging.look(page, &mut |live| {
+            let [live, new, twin] = [&live[at], &new, twin].map(core::slice::from_ref);
+            merge(live, new, twin, Last::Home);
+            true
+        });
+        put.is_some()
     }
 }
 

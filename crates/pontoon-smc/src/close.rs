@@ -3,7 +3,12 @@
 //! This is the keeper's. What was stored and not released goes home first, a page at a time, as by an eviction. Slots whose
 //! transfers are late are waited for: the window is what knows of which home they are.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use pontoon_signal::shim::Ordering::Relaxed;
 
@@ -16,14 +21,24 @@ use crate::{
     window::ranges,
 };
 
-/// How long the pages of one window are seen to before others are.
+/// How long windows are seen to before the keeper does other things.
 const A_LOOK: Duration = Duration::from_millis(200);
 /// How long a page may take whose home did not take one before.
 const A_TRY: Duration = Duration::from_millis(20);
 
-/// The windows that are being closed, by their numbers: how each of their extents does.
+/// How long a pool that goes naps between its looks.
+const A_MOMENT: Duration = Duration::from_millis(1);
+
+/// The windows that are being closed.
 #[derive(Default)]
-pub(crate) struct Closing(BTreeMap<usize, Vec<Homeward>>);
+pub(crate) struct Closing {
+    /// By their numbers: how each of their extents does.
+    windows: BTreeMap<usize, Vec<Homeward>>,
+    /// Homes, by their keys, that did not take the last page that was sent there: the next is not to take long.
+    vain: BTreeSet<u64>,
+    /// The window that the next look begins with.
+    next: usize,
+}
 
 /// How pages of an extent get home.
 #[derive(Default)]
@@ -34,6 +49,18 @@ struct Homeward {
     failed: bool,
     /// Whether none will.
     lost: bool,
+}
+
+/// A look at windows that are being closed.
+struct Look<'l> {
+    /// How long it may take.
+    clock: Clock,
+    /// Whether the pool goes: what is not home when the clock is over is lost.
+    is_last: bool,
+    /// As of all looks.
+    vain: &'l mut BTreeSet<u64>,
+    /// Pages of the window that is seen to that are lost.
+    lost: Vec<usize>,
 }
 
 /// What is left of a window that is being closed.
@@ -49,43 +76,70 @@ enum Left {
 impl Inner {
     /// Closes windows that nobody has any more, as far as it can be done now. Whether there is more to do at once.
     pub(crate) fn close_windows(&self, closing: &mut Closing) -> bool {
-        let mut is_more = false;
-        for window in 0..PageId::WINDOWS_MAX {
+        let Closing { windows, vain, next } = closing;
+        if windows.is_empty() {
+            vain.clear();
+        }
+        let clock = Clock::of(A_LOOK);
+        let mut look = Look { clock, is_last: false, vain, lost: Vec::new() };
+        let (first, mut gets_on) = (*next, false);
+        for window in (first..PageId::WINDOWS_MAX).chain(0..first) {
             if self.stop.load(Relaxed) != 0 {
                 return false;
             }
-            let left = self.close(window, closing, None);
-            is_more |= left == Some(Left::More);
-            if left == Some(Left::Nothing)
+            let Some(left) = self.close(window, windows, &mut look) else { continue };
+            gets_on |= left != Left::Stays;
+            if left == Left::Nothing
                 && let Some(pane) = self.panes.take(window)
             {
-                closing.0.remove(&window);
+                windows.remove(&window);
                 // Nobody looks at it any more: what goes with it is the paging's, and homes.
                 drop(pane);
             }
+            // Others wait for room.
+            self.make_rooms();
+            self.give_back_stuck();
+            if look.clock.is_over() {
+                *next = (window + 1) % PageId::WINDOWS_MAX;
+                return gets_on;
+            }
         }
-        is_more
+        false
     }
 
     /// The pool goes: what was stored to windows that nobody has any more goes home now, or is lost.
     pub(crate) fn close_last(&self, closing: &mut Closing) {
+        let Closing { windows, vain, .. } = closing;
         let clock = Clock::of(self.settings.deadline);
-        for window in 0..PageId::WINDOWS_MAX {
-            self.close(window, closing, Some(&clock));
+        let mut look = Look { clock, is_last: true, vain, lost: Vec::new() };
+        let mut left: Vec<usize> = (0..PageId::WINDOWS_MAX).collect();
+        loop {
+            let is_over = look.clock.is_over();
+            left.retain(|&window| {
+                self.close(window, windows, &mut look).is_some_and(|left| left != Left::Nothing)
+            });
+            if is_over || left.is_empty() {
+                return;
+            }
+            thread::sleep(A_MOMENT);
         }
     }
 
-    /// Sees to a window; if this is the last look, what is not home when that clock is over is lost. `None` if somebody has
-    /// the window, or there is none.
-    fn close(&self, window: usize, closing: &mut Closing, last: Option<&Clock>) -> Option<Left> {
-        if !closing.0.contains_key(&window) && !self.panes.is_alone(window) {
+    /// Sees to a window. `None` if somebody has it, or there is none.
+    fn close(
+        &self,
+        window: usize,
+        windows: &mut BTreeMap<usize, Vec<Homeward>>,
+        look: &mut Look<'_>,
+    ) -> Option<Left> {
+        if !windows.contains_key(&window) && !self.panes.is_alone(window) {
             return None;
         }
         let seen = self.panes.at(window);
         let pane = seen.pane()?;
         let fresh = || pane.extents.iter().map(|_| Homeward::default()).collect();
-        let homeward = closing.0.entry(window).or_insert_with(fresh);
-        let left = self.close_pages(pane, homeward, last);
+        let homeward = windows.entry(window).or_insert_with(fresh);
+        let left = self.close_pages(pane, homeward, look);
         if left == Left::Nothing && Arc::strong_count(&pane.paging) > 1 {
             // Who has its addresses may open another window there: no page is to be in its place then, nor the pattern.
             let all = 0..pane.paging.pages();
@@ -94,10 +148,9 @@ impl Inner {
         Some(left)
     }
 
-    fn close_pages(&self, pane: &Pane, homeward: &mut [Homeward], last: Option<&Clock>) -> Left {
+    fn close_pages(&self, pane: &Pane, homeward: &mut [Homeward], look: &mut Look<'_>) -> Left {
         homeward.iter_mut().for_each(|home| home.failed = false);
-        let (mut left, mut lost, mut stored) = (Left::Nothing, Vec::new(), None);
-        let mut clock = Clock::of(A_LOOK);
+        let (mut left, mut stored) = (Left::Nothing, None);
         for slot in self.table.slots() {
             let state = self.table.state(slot);
             let id = self.table.page(slot);
@@ -105,26 +158,23 @@ impl Inner {
             if state == State::Free || id.window() != pane.window {
                 continue;
             }
-            if last.is_none() && clock.is_over() {
+            if !look.is_last && look.clock.is_over() {
                 left = Left::More;
                 break;
             }
             let is_gone = match state {
+                // What may come yet comes to no page.
+                State::Stuck if look.is_last => continue,
                 State::Poisoned => self.table.turn(slot, id, state, State::Leaving),
                 State::Resident => {
                     // If the kernel does not tell, each is looked at.
-                    let stored = stored.get_or_insert_with(|| {
-                        let found = self.find(pane, &(0..pane.paging.pages())).ok();
-                        // However long that took, each look gets on with some pages.
-                        clock = Clock::of(A_LOOK);
-                        found
-                    });
+                    let stored = stored.get_or_insert_with(|| self.all_stored(pane, look));
                     let is_told = stored.as_ref().is_none_or(|pages| {
                         pages.binary_search_by_key(&id.page(), |&(page, _)| page).is_ok()
                     });
                     let is_stored_to = is_told || self.owed.is_any(slot);
                     self.table.turn(slot, id, state, State::Leaving)
-                        && self.leaves(pane, id, slot, is_stored_to, homeward, last, &mut lost)
+                        && self.leaves(pane, id, slot, is_stored_to, homeward, look)
                 }
                 _ => false,
             };
@@ -136,15 +186,22 @@ impl Inner {
                 left = Left::Stays;
             }
         }
-        self.tell_of_lost(pane, lost);
+        self.tell_of_lost(pane, core::mem::take(&mut look.lost));
         left
     }
 
+    /// The pages of a window that were stored to, with their slots; `None` if the kernel does not tell.
+    fn all_stored(&self, pane: &Pane, look: &mut Look<'_>) -> Option<Vec<(usize, SlotIndex)>> {
+        let before = look.clock.waited();
+        let found = self.find(pane, &(0..pane.paging.pages())).ok();
+        if !look.is_last {
+            // However long that took, each look gets on with some pages.
+            look.clock.extend(look.clock.waited() - before);
+        }
+        found
+    }
+
     /// Whether a page that the caller has hold of may go: it is home, or lost. Else it is as it was.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "what, how it does, how long, and what came of it"
-    )]
     fn leaves(
         &self,
         pane: &Pane,
@@ -152,8 +209,7 @@ impl Inner {
         slot: SlotIndex,
         is_stored_to: bool,
         homeward: &mut [Homeward],
-        last: Option<&Clock>,
-        lost: &mut Vec<usize>,
+        look: &mut Look<'_>,
     ) -> bool {
         let at = pane.extent_at(id.page());
         let extent = at.and_then(|at| Some((pane.extents.get(at)?, homeward.get_mut(at)?)));
@@ -161,26 +217,31 @@ impl Inner {
         else {
             return true;
         };
-        home.lost |= last.is_some_and(Clock::is_over);
+        home.lost |= look.is_last && look.clock.is_over();
         while !home.lost && !home.failed {
             if extent.is_unavailable() {
                 extent.fall_back();
             }
-            if self.goes_home(pane, extent, id, slot, home.vain.is_some()) {
+            if self.goes_home(pane, extent, id, slot, home.vain.is_some(), look) {
                 home.vain = None;
                 return true;
             }
-            let vain = home.vain.get_or_insert_with(|| Clock::of(self.settings.deadline));
-            if last.is_none() && !vain.is_over() {
+            // A pool that goes tries the next home too before its clock is over.
+            let share = if look.is_last { 2 } else { 1 };
+            let deadline = self.settings.deadline / share;
+            let vain = home.vain.get_or_insert_with(|| Clock::of(deadline));
+            if !vain.is_over() {
                 home.failed = true;
             } else if extent.fall_back() {
                 home.vain = None;
+            } else if look.is_last && !look.clock.is_over() {
+                home.failed = true;
             } else {
                 home.lost = true;
             }
         }
         if home.lost {
-            lost.push(id.page());
+            look.lost.push(id.page());
         } else {
             self.table.set(slot, State::Resident);
         }
@@ -195,19 +256,28 @@ impl Inner {
         id: PageId,
         slot: SlotIndex,
         is_late: bool,
+        look: &mut Look<'_>,
     ) -> bool {
+        let place = extent.place(&mut Clock::of(A_TRY));
+        let key = place.map_or(0, |place| place.home.key());
+        let is_late = is_late || extent.is_unavailable() || look.vain.contains(&key);
         let mut clock = if is_late { Clock::of(A_TRY) } else { self.a_page() };
         let page = id.page();
+        let mut send = |last: &[_]| {
+            let sent = self.send_last(pane, extent, page, slot, last, &mut clock).is_ok();
+            if sent {
+                look.vain.remove(&key);
+            } else {
+                look.vain.insert(key);
+            }
+            sent
+        };
         if pane.is_guarded(page) {
             // What it owes its slot has.
-            let sent = self.send_last(pane, extent, page, slot, self.twin(slot), &mut clock);
-            return sent.is_ok();
+            return send(self.twin(slot));
         }
         self.on_its_way(slot);
-        let taken = pane.paging.take(page, &mut |last| {
-            self.send_last(pane, extent, page, slot, last, &mut clock).is_ok()
-        });
-        taken.is_ok_and(|gone| gone)
+        pane.paging.take(page, &mut send).is_ok_and(|gone| gone)
     }
 
     /// Writes a line for what is lost, if anything is.

@@ -14,8 +14,9 @@ use crate::{
     bytes::in_memory,
     clock::Clock,
     extent::{Held, Place},
+    hold::is_seen,
     pool::Inner,
-    release::late,
+    release::{UNSERVED, late},
     stages::{STAGE, Stage},
     table::{SlotIndex, State},
 };
@@ -78,6 +79,7 @@ impl Window {
         let _unchanged = unchanged
             .ok_or_else(|| SmcError::Occupied { bytes: extent.bytes(), waited: clock.waited() })?;
         let here = self.hold(extent, pages.clone(), clock)?;
+        here.pages.iter().try_for_each(|&(page, _)| is_seen(self.pane(), page))?;
         let mut stage = self.inner().stage(extent, &place, clock)?;
         pack(stage.words, at % 8, values);
         self.send_values(extent, &place, &bytes, arrival, &mut stage, clock)?;
@@ -222,31 +224,17 @@ impl Window {
         staged: &[AtomicU64],
     ) -> Result<(), SmcError> {
         let (pane, twin) = (self.pane(), self.inner().twin(slot));
-        // It may be in its slot alone, and the next access finds it there.
-        let live = (!pane.is_guarded(page)).then(|| pane.paging.words(page));
-        let within = bytes.start.max(page * PAGE)..bytes.end.min((page + 1) * PAGE);
-        for word in within.start / 8..within.end.div_ceil(8) {
-            let mine =
-                within.start.max(word * 8) - word * 8..within.end.min(word * 8 + 8) - word * 8;
-            let (mask, value) = (in_memory(mine), staged[word - bytes.start / 8].load(Relaxed));
-            let at = word % PAGE_WORDS;
-            let put = |word: &AtomicU64| {
-                let mut seen = word.load(Relaxed);
-                while let Err(now) =
-                    word.compare_exchange_weak(seen, seen & !mask | value & mask, Relaxed, Relaxed)
-                {
-                    seen = now;
-                }
+        if !pane.is_guarded(page) {
+            let mut put = |live: &[_]| {
+                put_words(page, bytes, staged, &[twin, live]);
+                true
             };
-            put(&twin[at]);
-            if let Some(live) = live {
-                put(&live[at]);
-            }
+            let put = pane.paging.look(page, &mut put);
+            return put.map(|_| ()).ok_or_else(|| UNSERVED.into());
         }
-        if live.is_none() {
-            pane.paging.discard(page..page + 1)?;
-        }
-        Ok(())
+        // It may be in its slot alone, and the next access finds it there.
+        put_words(page, bytes, staged, &[twin]);
+        Ok(pane.paging.discard(page..page + 1)?)
     }
 
     /// Makes a page that came while its bytes were on their way have them: as home has them by now, as another thread may
@@ -280,6 +268,24 @@ impl Place {
     /// Where a byte of the extent is at home.
     fn byte_at_home(&self, extent: &Held, at: usize) -> usize {
         self.at_home(extent, at / PAGE) * PAGE + at % PAGE
+    }
+}
+
+/// Makes words of a page have those of the staged `bytes` that are of it.
+fn put_words(page: usize, bytes: &Range<usize>, staged: &[AtomicU64], into: &[&[AtomicU64]]) {
+    let within = bytes.start.max(page * PAGE)..bytes.end.min((page + 1) * PAGE);
+    for word in within.start / 8..within.end.div_ceil(8) {
+        let mine = within.start.max(word * 8) - word * 8..within.end.min(word * 8 + 8) - word * 8;
+        let (mask, value) = (in_memory(mine), staged[word - bytes.start / 8].load(Relaxed));
+        for words in into {
+            let word = &words[word % PAGE_WORDS];
+            let mut seen = word.load(Relaxed);
+            while let Err(now) =
+                word.compare_exchange_weak(seen, seen & !mask | value & mask, Relaxed, Relaxed)
+            {
+                seen = now;
+            }
+        }
     }
 }
 

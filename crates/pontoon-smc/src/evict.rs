@@ -1,6 +1,8 @@
 //! Making room: pages are taken away, and what was stored to them goes home before anybody can ask for
 //! them again.
 
+use std::sync::Arc;
+
 use pontoon_hal::paging::{PAGE, PagingError};
 use pontoon_signal::shim::Ordering::Relaxed;
 
@@ -118,6 +120,10 @@ impl Inner {
         let seen = self.panes.at(id.window());
         let Some(pane) = seen.pane() else { return false };
         let Some(extent) = pane.extent(id.page()) else { return false };
+        if Arc::strong_count(pane) == 1 {
+            // It goes home as its window is closed, which waits for no home for long.
+            return false;
+        }
         if extent.read_only {
             // There is nothing to be sent, and no twin to say so.
             return false;

@@ -3,9 +3,11 @@
 use pontoon_signal::undisturbed;
 
 use crate::{
+    SmcError,
     clock::Clock,
     pane::Pane,
     pool::Inner,
+    release::UNSERVED,
     table::{Claim, PageId, SlotIndex, State},
 };
 
@@ -26,6 +28,12 @@ pub(crate) enum Is {
     Here,
     /// Here, with the pattern.
     Pattern,
+}
+
+/// That a page that the caller has hold of can be looked at and changed where it is.
+pub(crate) fn is_seen(pane: &Pane, page: usize) -> Result<(), SmcError> {
+    let is_seen = pane.is_guarded(page) || pane.paging.look(page, &mut |_| true).is_some();
+    if is_seen { Ok(()) } else { Err(UNSERVED.into()) }
 }
 
 impl Inner {

@@ -72,7 +72,7 @@ impl Inner {
     }
 
     /// Makes room up to twice the low mark, once it is below.
-    fn make_rooms(&self) {
+    pub(crate) fn make_rooms(&self) {
         if let Some(wanted) = PageId::of_number(self.wanted.swap(0, Relaxed)) {
             let mut beside = self.table.beside(wanted);
             beside.any(|slot| self.evict(slot, &mut self.a_page()));
@@ -90,7 +90,7 @@ impl Inner {
     }
 
     /// Frees the slots whose transfers were late, once nothing of them can come any more.
-    fn give_back_stuck(&self) {
+    pub(crate) fn give_back_stuck(&self) {
         for slot in self.table.stuck() {
             let id = self.table.page(slot);
             let (number, generation) = self.table.late(slot);

@@ -97,6 +97,12 @@ impl Pane {
             pane.paging.read_only(extent.pages.clone())?;
             pane.set_guarded(extent.pages.clone())?;
         }
+        // Also what a window before this one had so.
+        let mut at = 0;
+        while let Some(guarded) = pane.paging.guarded(at..pages) {
+            at = guarded.end;
+            pane.set_guarded(guarded)?;
+        }
         Ok(pane)
     }
 

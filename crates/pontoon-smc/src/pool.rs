@@ -133,6 +133,10 @@ impl Pool {
     /// signal, as outside any mapping. A paging whose window was refused is not to be used for another: some of its pages
     /// may be read only by then.
     ///
+    /// Pages that were [read only](Extent::read_only) or [written through](Window::write_through) in a window before, over the same
+    /// paging, are guarded for good: a plain store there raises SIGSEGV until they are written through again. Cells and
+    /// slices write as ever.
+    ///
     /// # Errors
     ///
     /// [`OpenError`]. The addresses of a window that was dropped are its own until it is closed.
@@ -235,11 +239,13 @@ impl Inner {
         let clock = Clock::of(self.settings.deadline);
         loop {
             let opening = locked(&self.opening);
+            // First: one that is closed behind this look leaves its number.
+            let is_any_alone = self.panes.is_any_alone();
             if let Some(number) = self.panes.first_free() {
                 return Ok((opening, number));
             }
             drop(opening);
-            if clock.is_over() || !self.panes.is_any_alone() {
+            if clock.is_over() || !is_any_alone {
                 return Err(OpenError::Windows);
             }
             self.ring();

@@ -35,7 +35,7 @@ const SENT: usize = STAGE / 8 - PAGES;
 const _: () = assert!(SENT >= PAGE_WORDS);
 
 /// Of a page that cannot be looked at.
-const UNSERVED: PagingError = PagingError {
+pub(crate) const UNSERVED: PagingError = PagingError {
     call: "look",
     code: 16,
     remedy: "nobody serves the window's faults: have them served, or drop the window",

@@ -22,7 +22,7 @@ fn what_a_dead_home_does_not_take_is_one_line_and_its_number_is_given_again() {
     let mut settings = Settings::for_pages(128);
     settings.deadline = Duration::from_millis(300);
     (settings.threshold, settings.ahead) = (1000, 1);
-    let pool = Pool::new(settings).unwrap();
+    let pool = Pool::new(settings.clone()).unwrap();
     let home = pool.home(&well.link, well.region.clone()).unwrap().unwrap();
     let open = |plain: &Arc<Plain>| {
         pool.window(plain.clone(), vec![Extent::new(0..PAGES * PAGE, home.clone(), 0)])
@@ -70,4 +70,20 @@ fn what_a_dead_home_does_not_take_is_one_line_and_its_number_is_given_again() {
     drop(client);
     until("it to be home", || well.at_home(0) == 1);
     assert_eq!(lines.with(LOST).len(), 2);
+    // A pool that goes says so too, once its time is over.
+    let silent = Silent::over(&lame.link);
+    let link: Arc<dyn Link> = Arc::clone(&silent) as _;
+    let going = Pool::new(settings).unwrap();
+    let lame = going.home(&link, lame.region.clone()).unwrap().unwrap();
+    let plain = Plain::new(PAGES);
+    let extents = vec![Extent::new(0..PAGES * PAGE, lame, 0)];
+    let client = Client::new(going.window(plain.clone(), extents).unwrap(), plain);
+    (3..5).for_each(|page| client.store(page * PAGE, 1));
+    silent.be_silent(true);
+    let started = Instant::now();
+    drop((client, going));
+    assert!(started.elapsed() >= Duration::from_millis(300), "it was not tried for long");
+    let told = lines.with(LOST);
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert_eq!(told[2].field("bytes"), format!("[{:?}]", 3 * PAGE..5 * PAGE));
 }

@@ -122,6 +122,21 @@ fn addresses_are_a_windows_until_it_is_closed() {
     }
 }
 
+/// Whenever it is closed: who opens a window just then has its number.
+#[test]
+fn the_number_of_a_window_that_was_dropped_is_always_to_be_had() {
+    let pair = pair(PAGES);
+    let pool = Pool::new(settings(64, Duration::from_secs(20))).unwrap();
+    let home = pool.home(&pair.link, pair.region.clone()).unwrap().unwrap();
+    let mut all: Vec<_> =
+        (0..64).map(|_| over(&pool, &Plain::new(PAGES), &home).unwrap()).collect();
+    for round in 0..500 {
+        drop(all.pop());
+        let next = over(&pool, &Plain::new(PAGES), &home);
+        all.push(next.unwrap_or_else(|error| panic!("round {round}: {error}")));
+    }
+}
+
 /// The same for who serves its faults, and for a range that is written through.
 #[test]
 fn a_window_that_is_served_stays() {

@@ -29,6 +29,17 @@ impl Bits {
         self.words[page / A_WORD].load(Relaxed) & 1 << (page % A_WORD) != 0
     }
 
+    /// The first of `pages` whose bits are set and that follow each other.
+    #[cfg_attr(pontoon_loom, allow(dead_code, reason = "as of is_set"))]
+    pub(crate) fn first(&self, pages: Range<usize>) -> Option<Range<usize>> {
+        let start = words(pages.clone()).find_map(|(at, mask)| {
+            let set = self.words[at].load(Relaxed) & mask;
+            (set != 0).then(|| at * A_WORD + set.trailing_zeros() as usize)
+        })?;
+        let end = (start..pages.end).find(|&page| !self.is_set(page)).unwrap_or(pages.end);
+        Some(start..end)
+    }
+
     pub(crate) fn set(&self, pages: Range<usize>, order: Ordering) {
         for (at, mask) in words(pages) {
             self.words[at].fetch_or(mask, order);
@@ -119,6 +130,13 @@ mod tests {
             });
             let expected: Vec<usize> = set.range(start..next).copied().collect();
             prop_assert_eq!(&taken, &expected);
+            let (mut at, mut left) = (0, Vec::new());
+            while let Some(run) = bits.first(at..300) {
+                prop_assert!(run.end == 300 || !bits.is_set(run.end));
+                at = run.end;
+                left.extend(run);
+            }
+            prop_assert_eq!(left, (0..300).filter(|&page| bits.is_set(page)).collect::<Vec<_>>());
             for page in 0..300 {
                 let still = set.contains(&page) && !taken.contains(&page);
                 prop_assert_eq!(bits.is_set(page), still, "page {}", page);

@@ -248,6 +248,10 @@ impl Paging for Paged {
         self.guardable(&pages)?;
         self.close(pages)
     }
+
+    fn guarded(&self, pages: Range<usize>) -> Option<Range<usize>> {
+        self.guarded.get()?.first(pages)
+    }
 }
 
 impl Paged {

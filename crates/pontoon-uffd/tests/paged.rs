@@ -126,7 +126,9 @@ fn a_page_that_does_not_go_is_put_back_whatever_came_in_its_place() {
 fn pages_of_a_window_that_nobody_serves_any_more_can_be_taken() {
     let Some(features) = features() else { return };
     let paged = Paged::reserve(&features, 8 * PAGE, Service::Served).unwrap();
+    assert_eq!(paged.guarded(0..8), None);
     paged.read_only(4..6).unwrap();
+    assert_eq!([0, 5, 6].map(|from| paged.guarded(from..8)), [Some(4..6), Some(5..6), None]);
     for page in 0..6 {
         paged.place(page, &page_of(page as u64 + 7), &mut |_| panic!("it was empty")).unwrap();
     }

@@ -219,6 +219,12 @@ impl Paging for Plain {
         self.state.lock().unwrap().closed[pages].fill(true);
         Ok(())
     }
+
+    fn guarded(&self, mut pages: Range<usize>) -> Option<Range<usize>> {
+        let closed = &self.state.lock().unwrap().closed;
+        let first = pages.find(|&page| closed[page])?;
+        Some(first..first + 1)
+    }
 }
 
 /// A window and the memory that it is in.
