@@ -52,7 +52,7 @@ pub(crate) fn call(
 ) -> Result<(Socket, SocketAddr, Pace), JoinError> {
     let began = now();
     let mut pause = PAUSE;
-    let (mut tries, mut last) = (0, None);
+    let (mut tries, mut last, mut refused) = (0, None, None);
     loop {
         let until = deadline.unwrap_or(Nanos(u64::MAX)).min(now().saturating_add(CALL));
         let addresses = match at {
@@ -65,6 +65,10 @@ pub(crate) fn call(
             Err(Unresolved::Limit(error)) => return Err(cannot_call(env, error)),
             Err(unresolved) => (Vec::new(), Some(unresolved)),
         };
+        // The last try has little time, and its answer may be late where one before was clear.
+        if let Some(Unresolved::Refused(why)) = &unresolved {
+            refused = Some(why.clone());
+        }
         tries += u32::from(unresolved.is_none());
         match call_each(env, process, &addresses, until) {
             Ok(called) => return Ok(called),
@@ -76,8 +80,7 @@ pub(crate) fn call(
         if left == Nanos(0) {
             let (rank, master, waited) = (env.rank, env.master.clone(), now().since(began));
             return Err(match unresolved {
-                Some(Unresolved::Refused(why)) => JoinError::NoAddress { master, why: Some(why) },
-                Some(_) => JoinError::NoAddress { master, why: None },
+                Some(_) => JoinError::NoAddress { master, why: refused },
                 None => JoinError::NoMaster { rank, master, tries, waited, last },
             });
         }

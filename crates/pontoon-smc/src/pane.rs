@@ -230,9 +230,14 @@ impl Pane {
             let _ = self.guarded.set(bits);
         }
         if let Some(bits) = self.guarded.get() {
-            pages.for_each(|page| {
-                bits[page / 64].fetch_or(1 << (page % 64), Relaxed);
-            });
+            // A word at a time: a window may have a billion pages.
+            let mut page = pages.start;
+            while page < pages.end {
+                let end = pages.end.min((page / 64 + 1) * 64);
+                let ones = u64::MAX >> (64 - (end - page));
+                bits[page / 64].fetch_or(ones << (page % 64), Relaxed);
+                page = end;
+            }
         }
         Ok(())
     }

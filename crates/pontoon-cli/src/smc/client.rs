@@ -376,6 +376,9 @@ impl Client {
         // A wait can fail by a death just before its reason is known.
         let death = self.world.deaths_beyond(0, NEWS).first().copied();
         let pattern = self.window.statistics().poisoned;
+        if death.is_some_and(|death| death.rank == self.world.rank()) {
+            return Loss { death: None, error: Box::new(TakenForDead), pattern };
+        }
         Loss { death, error: Box::new(error), pattern }
     }
 
@@ -399,6 +402,22 @@ impl Client {
         world.leave(Bound::within(ROUND))
     }
 }
+
+/// The server has heard nothing of this process for a while.
+#[derive(Debug)]
+struct TakenForDead;
+
+impl fmt::Display for TakenForDead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the server took this process for dead, as it heard nothing of it for {LOST_AFTER:?}: it was stopped, \
+             or had no processor; try again"
+        )
+    }
+}
+
+impl error::Error for TakenForDead {}
 
 /// How long a reason may take to be known.
 const NEWS: Duration = Duration::from_millis(500);

@@ -55,6 +55,8 @@ pub(crate) enum ToolError {
     Want { error: BenchError, writes: bool },
     /// More is to be stored than there is room for.
     NoRoom { at: usize, all: usize },
+    /// More comes from what is no file than is kept here.
+    TooLong { path: PathBuf, most: usize },
     /// Another part of a file was stored than there was to be.
     Part { path: PathBuf, stored: u64, why: Whole },
     /// A file cannot be used.
@@ -135,7 +137,10 @@ impl fmt::Display for ToolError {
                 write!(f, "nobody serves memory at {place}, waited {waited:.1?}: ")?;
                 match last {
                     Some(error) => write!(f, "{error}")?,
-                    None => f.write_str("no answer")?,
+                    None => f.write_str(
+                        "no answer, as of a host that is away, of another program, or of a server that is \
+                         stopped or has a client that is",
+                    )?,
                 }
                 write!(f, "; start `pontoon smc serve --listen {place}` there, or raise --join-bound")
             }
@@ -192,6 +197,12 @@ impl fmt::Display for ToolError {
                 f,
                 "there is more to store than fits from byte {at} on into a memory of {all}; nothing \
                  was stored"
+            ),
+            Self::TooLong { path, most } => write!(
+                f,
+                "more than {most} bytes come from {}, which is what is kept of what is no file; nothing was \
+                 stored: put it in a file, and give that by --file",
+                path.display()
             ),
             Self::Part { path, stored, why } => {
                 let (path, stored) = (path.display(), counted(*stored, "byte"));

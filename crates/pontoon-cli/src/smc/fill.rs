@@ -19,7 +19,7 @@ use crate::{
 
 /// Stores bytes to a server's memory by plain stores, and releases them: those of standard input, unless others are
 /// given. A file of more than 1 MiB is read and stored piece by piece, once it is known to fit. All else is kept here
-/// until it ends, so that nothing is stored if it does not fit. A pipe or a terminal that says nothing for 30 s ends
+/// until it ends, up to 1 GiB, so that nothing is stored if it does not fit. A pipe or a terminal that says nothing for 30 s ends
 /// this, as the server has no other client meanwhile.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
@@ -41,6 +41,8 @@ pub(super) struct Options {
 
 /// What is read as a whole is all stored or not at all, and some small files are not as long as they say.
 const SMALL: u64 = 1 << 20;
+/// The most bytes that are kept of what has no length.
+const KEPT: usize = 1 << 30;
 
 fn byte(text: &str) -> Result<u8, String> {
     let number = match text.strip_prefix("0x") {
@@ -111,12 +113,13 @@ fn read(
     input: &mut impl Read,
 ) -> Result<Vec<u8>, ToolError> {
     let room = client.range(at, None)?.len();
-    let mut bytes = Vec::new();
-    input.take(room as u64 + 1).read_to_end(&mut bytes).map_err(unreadable(path))?;
-    if bytes.len() > room {
-        return Err(ToolError::NoRoom { at, all: client.bytes() });
+    let (most, mut bytes) = (room.min(KEPT), Vec::new());
+    input.take(most as u64 + 1).read_to_end(&mut bytes).map_err(unreadable(path))?;
+    match bytes.len() <= most {
+        true => Ok(bytes),
+        false if most < room => Err(ToolError::TooLong { path: path.into(), most }),
+        false => Err(ToolError::NoRoom { at, all: client.bytes() }),
     }
-    Ok(bytes)
 }
 
 /// Stores what `input` has, for as many bytes as there are pieces for. How many those were, and what that did.
