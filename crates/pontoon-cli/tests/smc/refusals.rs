@@ -86,7 +86,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         command.env("PONTOON_TOKEN", TOKEN).args(["--join-bound", "150ms"]);
         let ended = Process::start(&mut command).end(what);
         let line = ended.refusal();
-        assert!(line.contains("the host of nowhere.invalid:4000 has no address: "), "{what}: {line}");
+        assert!(line.contains("the host of nowhere.invalid:4000"), "{what}: {line}");
         assert!(!line.contains("MASTER"), "{what}: {line}");
     }
     for place in ["127.0.0.1", "127.0.0.1:0", ":1"] {
