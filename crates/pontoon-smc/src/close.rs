@@ -222,8 +222,7 @@ impl Inner {
             if extent.is_unavailable() {
                 extent.fall_back();
             }
-            if self.goes_home(pane, extent, id, slot, home.vain.is_some(), look) {
-                home.vain = None;
+            if self.goes_home(pane, extent, id, slot, home, look) {
                 return true;
             }
             // A pool that goes tries the next home too before its clock is over.
@@ -248,24 +247,25 @@ impl Inner {
         home.lost
     }
 
-    /// Whether what was stored to a page that the caller has hold of is home.
+    /// Whether what was stored to a page that the caller has hold of is home, or nowhere any more.
     fn goes_home(
         &self,
         pane: &Pane,
         extent: &Held,
         id: PageId,
         slot: SlotIndex,
-        is_late: bool,
+        home: &mut Homeward,
         look: &mut Look<'_>,
     ) -> bool {
         let place = extent.place(&mut Clock::of(A_TRY));
         let key = place.map_or(0, |place| place.home.key());
-        let is_late = is_late || extent.is_unavailable() || look.vain.contains(&key);
+        let is_late = home.vain.is_some() || extent.is_unavailable() || look.vain.contains(&key);
         let mut clock = if is_late { Clock::of(A_TRY) } else { self.a_page() };
         let page = id.page();
         let mut send = |last: &[_]| {
             let sent = self.send_last(pane, extent, page, slot, last, &mut clock).is_ok();
             if sent {
+                home.vain = None;
                 look.vain.remove(&key);
             } else {
                 look.vain.insert(key);
@@ -277,7 +277,15 @@ impl Inner {
             return send(self.twin(slot));
         }
         self.on_its_way(slot);
-        pane.paging.take(page, &mut send).is_ok_and(|gone| gone)
+        match pane.paging.take(page, &mut send) {
+            Ok(gone) => gone,
+            Err(error) if error.is_loss() => {
+                home.failed = true;
+                look.lost.push(page);
+                true
+            }
+            Err(_) => false,
+        }
     }
 
     /// Writes a line for what is lost, if anything is.

@@ -73,10 +73,10 @@ fn what_a_dead_home_does_not_take_is_one_line_and_its_number_is_given_again() {
     // A pool that goes says so too, once its time is over.
     let silent = Silent::over(&lame.link);
     let link: Arc<dyn Link> = Arc::clone(&silent) as _;
-    let going = Pool::new(settings).unwrap();
-    let lame = going.home(&link, lame.region.clone()).unwrap().unwrap();
+    let going = Pool::new(settings.clone()).unwrap();
+    let home = going.home(&link, lame.region.clone()).unwrap().unwrap();
     let plain = Plain::new(PAGES);
-    let extents = vec![Extent::new(0..PAGES * PAGE, lame, 0)];
+    let extents = vec![Extent::new(0..PAGES * PAGE, home, 0)];
     let client = Client::new(going.window(plain.clone(), extents).unwrap(), plain);
     (3..5).for_each(|page| client.store(page * PAGE, 1));
     silent.be_silent(true);
@@ -86,4 +86,21 @@ fn what_a_dead_home_does_not_take_is_one_line_and_its_number_is_given_again() {
     let told = lines.with(LOST);
     assert_eq!(told.len(), 3, "{told:?}");
     assert_eq!(told[2].field("bytes"), format!("[{:?}]", 3 * PAGE..5 * PAGE));
+    // What could not be put back is lost at once.
+    settings.deadline = Duration::from_secs(20);
+    let silent = Silent::over(&lame.link);
+    let link: Arc<dyn Link> = Arc::clone(&silent) as _;
+    let short = Pool::new(settings).unwrap();
+    let home = short.home(&link, lame.region.clone()).unwrap().unwrap();
+    let plain = Plain::new(PAGES);
+    let extents = vec![Extent::new(0..PAGES * PAGE, home, 0)];
+    let client = Client::new(short.window(plain.clone(), extents).unwrap(), plain.clone());
+    client.store(7 * PAGE, 1);
+    silent.be_silent(true);
+    plain.lose();
+    drop(client);
+    until("it to be closed", || Arc::strong_count(&plain) == 1);
+    let told = lines.with(LOST);
+    assert_eq!(told.len(), 4, "{told:?}");
+    assert_eq!(told[3].field("bytes"), format!("[{:?}]", 7 * PAGE..8 * PAGE));
 }

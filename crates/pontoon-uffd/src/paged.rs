@@ -14,7 +14,7 @@ use pontoon_signal::{
 
 use crate::{
     Attached, Fault, Feature, Features, PageError, Pager, Placed, ReserveError, Run, ServeError,
-    Served, Server, Service, Shelf, Window, attach, bits::Bits, shelves::Shelves,
+    Served, Server, Service, Shelf, Window, attach, bits::Bits, shelves::Shelves, window::Access,
 };
 
 /// Runs of pages that the kernel is asked for at once.
@@ -171,7 +171,8 @@ impl Paging for Paged {
         last: &mut dyn FnMut(&[AtomicU64]) -> bool,
     ) -> Result<bool, PagingError> {
         let access = self.window.access_as_it_is().ok_or(BUSY)?;
-        let _opened = if access.is_shut { Some(Opened::page(&self.window, page)?) } else { None };
+        let opened = access.is_shut.then(|| Opened::page(&self.window, &access, page));
+        let _opened = opened.transpose()?;
         if self.is_guarded(page) {
             let gone = !self.is_there(page) || last(self.words(page));
             if gone {
@@ -359,8 +360,14 @@ struct Opened<'w> {
 }
 
 impl<'w> Opened<'w> {
-    fn page(window: &'w Window, page: usize) -> Result<Self, PagingError> {
-        let opened = window.reserved().open(Self::bytes(window, page));
+    fn page(window: &'w Window, access: &Access, page: usize) -> Result<Self, PagingError> {
+        let (bytes, reserved) = (Self::bytes(window, page), window.reserved());
+        // What is read only is let be stored to at no time.
+        let opened = if access.is_read_only(page) {
+            reserved.read_only(bytes)
+        } else {
+            reserved.open(bytes)
+        };
         opened.map_err(|errno| PagingError {
             call: "mprotect",
             code: errno.raw_os_error(),

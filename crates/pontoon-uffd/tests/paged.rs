@@ -1,6 +1,6 @@
 //! Windows as the hardware layer knows them.
 #![cfg(not(pontoon_loom))]
-#![allow(unsafe_code)] // locking all that a process has
+#![allow(unsafe_code)] // locking all that a process has, and mapping all that it may
 
 mod common;
 
@@ -188,6 +188,94 @@ fn what_nobody_serves_is_not_opened_by_making_it_read_only() {
         let _ = paged.words(3)[0].load(Relaxed);
     });
     ended_by(ended, libc::SIGSEGV);
+}
+
+/// Who takes a page that is read only opens it for loads alone, whoever stores there meanwhile.
+#[test]
+fn what_is_read_only_is_not_opened_for_stores_by_a_take() {
+    let ended = alone("what_is_read_only_is_not_opened_for_stores_by_a_take", || {
+        let Some(features) = features() else { std::process::abort() };
+        let paged = Paged::reserve(&features, 4 * PAGE, Service::Served).unwrap();
+        paged.read_only(1..2).unwrap();
+        paged.place(1, &page_of(7), &mut |_| panic!("it was empty")).unwrap();
+        drop(paged.serve(Arc::new(Nobody), 1).unwrap());
+        assert_eq!(paged.take(1, &mut |last| last[0].load(Relaxed) != 7), Ok(false));
+        let _ = paged.take(1, &mut |_| {
+            paged.words(1)[0].store(8, Relaxed);
+            false
+        });
+    });
+    ended_by(ended, libc::SIGSEGV);
+}
+
+/// A window that cannot be let through as a whole is not in part: nobody would serve that.
+#[test]
+fn what_cannot_be_served_for_want_of_mappings_stays_shut() {
+    passed(alone("what_cannot_be_served_for_want_of_mappings_stays_shut", || {
+        let Some(features) = features() else { return };
+        let paged = Paged::reserve(&features, 16 * PAGE, Service::Served).unwrap();
+        let pager = Arc::new(Numbers(Arc::clone(&paged)));
+        drop(paged.serve(pager.clone(), 1).unwrap());
+        // Each is a mapping of its own once they are let through, and so is what is between them.
+        (1..16).step_by(2).for_each(|page| paged.read_only(page..page + 1).unwrap());
+        let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
+        let most: usize = most.trim().parse().unwrap();
+        if most > 1 << 20 {
+            println!("skipped: vm.max_map_count is {most}, which takes too long to fill");
+            return;
+        }
+        let full = Full::of(most);
+        let served = paged.serve(pager.clone(), 1).map(drop);
+        drop(full);
+        assert!(served.unwrap_err().to_string().contains("mprotect"));
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let first = paged.base().addr().get();
+        let window = first..first + 16 * PAGE;
+        let mut shut = 0;
+        for line in maps.lines() {
+            let (start, rest) = line.split_once('-').unwrap();
+            if window.contains(&usize::from_str_radix(start, 16).unwrap()) {
+                assert!(rest.contains(" ---p "), "{line}");
+                shut += 1;
+            }
+        }
+        assert!(shut > 0, "{maps}");
+        let _serving = paged.serve(pager, 1).unwrap();
+        assert_eq!([0, 1, 15].map(|page| paged.words(page)[0].load(Relaxed)), [1, 2, 16]);
+    }));
+}
+
+/// Nearly all the mappings that a process may have.
+struct Full(*mut libc::c_void, usize);
+
+impl Full {
+    fn of(most: usize) -> Self {
+        let bytes = 2 * most * PAGE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping, which nobody looks at.
+        let base =
+            unsafe { libc::mmap(core::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
+        assert_ne!(base, libc::MAP_FAILED);
+        let protect = |page: usize, how| {
+            // SAFETY: a page of that mapping.
+            let done = unsafe { libc::mprotect(base.wrapping_byte_add(page * PAGE), PAGE, how) };
+            done == 0
+        };
+        let refused = (1..2 * most).step_by(2).find(|&page| !protect(page, libc::PROT_READ));
+        let refused = refused.expect("there is a limit");
+        // Some for what a call needs beside.
+        for page in [refused - 2, refused - 4, refused - 6] {
+            assert!(protect(page, libc::PROT_NONE));
+        }
+        Self(base, bytes)
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        // SAFETY: the mapping of `of`, which nobody looks at.
+        unsafe { libc::munmap(self.0, self.1) };
+    }
 }
 
 /// A program that has all its memory locked, also what is to come, gets a window without its pages, and they come and go.

@@ -70,14 +70,21 @@ struct State {
     seen: Vec<Vec<u64>>,
     /// Pages that are read only.
     closed: Vec<bool>,
+    /// Whether what is to be put back is lost.
+    loses: bool,
 }
 
 impl Plain {
     pub(crate) fn new(pages: usize) -> Arc<Self> {
         let words = Words::zeroed(pages * PAGE_WORDS).unwrap();
         let [there, closed] = [(); 2].map(|()| vec![false; pages]);
-        let state = State { there, closed, seen: vec![Vec::new(); pages] };
+        let state = State { there, closed, seen: vec![Vec::new(); pages], loses: false };
         Arc::new(Self { words, pages, state: Mutex::new(state), before: Mutex::default() })
+    }
+
+    /// Loses each page that is to be put back, as the kernel does without memory.
+    pub(crate) fn lose(&self) {
+        self.state.lock().unwrap().loses = true;
     }
 
     /// Has that happen before `page` is put in place, or taken away, the next time.
@@ -198,7 +205,12 @@ impl Paging for Plain {
         let mut state = self.state.lock().unwrap();
         if state.there[page] {
             if !last(self.words(page)) {
-                return Ok(false);
+                if !state.loses {
+                    return Ok(false);
+                }
+                state.there[page] = false;
+                self.spoil(page);
+                return Err(PagingError::loss(12));
             }
             state.there[page] = false;
             self.spoil(page);

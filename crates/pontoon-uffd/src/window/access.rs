@@ -12,10 +12,28 @@ use super::Window;
 /// changed meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
-    /// Pages whose stores raise SIGSEGV, for good.
+    /// Pages whose stores raise SIGSEGV, for good: in order, and no two ranges meet.
     read_only: Vec<Range<usize>>,
     /// Whether any access does, since a server has gone.
     pub(crate) is_shut: bool,
+}
+
+impl Access {
+    /// Whether each store to a page is to raise SIGSEGV.
+    pub(crate) fn is_read_only(&self, page: usize) -> bool {
+        let after = self.read_only.partition_point(|pages| pages.end <= page);
+        self.read_only.get(after).is_some_and(|pages| pages.start <= page)
+    }
+
+    /// Adds pages whose stores do, joined with those that they meet.
+    fn add(&mut self, pages: Range<usize>) {
+        let first = self.read_only.partition_point(|other| other.end < pages.start);
+        let after = self.read_only.partition_point(|other| other.start <= pages.end);
+        let met = &self.read_only[first..after];
+        let start = met.first().map_or(pages.start, |other| other.start.min(pages.start));
+        let end = met.last().map_or(pages.end, |other| other.end.max(pages.end));
+        self.read_only.splice(first..after, core::iter::once(start..end));
+    }
 }
 
 impl Window {
@@ -25,7 +43,7 @@ impl Window {
         if !access.is_shut {
             self.reserved.read_only(self.bytes_of(&pages))?;
         }
-        access.read_only.push(pages);
+        access.add(pages);
         Ok(())
     }
 
@@ -36,22 +54,31 @@ impl Window {
         self.reserved.close(0..self.bytes())
     }
 
-    /// Lets accesses through, but for stores to what is read only: those are let through at no time.
+    /// Lets accesses through, but for stores to what is read only: those are let through at no time. If that cannot be had
+    /// for all, none is.
     pub(crate) fn let_through(&self) -> Result<(), Errno> {
         let mut access = self.access();
-        access.read_only.sort_unstable_by_key(|pages| pages.start);
+        let opened = self.open_but(&access.read_only);
+        access.is_shut = opened.is_err();
+        if opened.is_err() {
+            // What is one mapping again needs no memory.
+            let _ = self.reserved.close(0..self.bytes());
+        }
+        opened
+    }
+
+    fn open_but(&self, read_only: &[Range<usize>]) -> Result<(), Errno> {
         let mut at = 0;
-        for pages in &access.read_only {
+        for pages in read_only {
             if at < pages.start {
                 self.reserved.open(self.bytes_of(&(at..pages.start)))?;
             }
             self.reserved.read_only(self.bytes_of(pages))?;
-            at = at.max(pages.end);
+            at = pages.end;
         }
         if at < self.pages() {
             self.reserved.open(self.bytes_of(&(at..self.pages())))?;
         }
-        access.is_shut = false;
         Ok(())
     }
 
@@ -71,5 +98,26 @@ impl Window {
     /// Nothing panics while it is held, so what is behind is whole.
     fn access(&self) -> RwLockWriteGuard<'_, Access> {
         self.access.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(all(test, not(pontoon_loom)))]
+mod tests {
+    use super::Access;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn read_only_pages_are_kept_as_few_ranges(
+            ranges in prop::collection::vec((0_usize..60, 1_usize..9), 0..20),
+        ) {
+            let (mut access, mut all) = (Access::default(), [false; 70]);
+            for (start, len) in ranges {
+                access.add(start..start + len);
+                all[start..start + len].fill(true);
+                prop_assert!(access.read_only.windows(2).all(|two| two[0].end < two[1].start));
+                prop_assert!((0..70).all(|page| access.is_read_only(page) == all[page]));
+            }
+        }
     }
 }

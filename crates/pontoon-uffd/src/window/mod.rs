@@ -12,6 +12,8 @@ pub use place::Placed;
 pub use scan::{Run, Scanned};
 pub use shelf::Shelf;
 
+pub(crate) use access::Access;
+
 use core::{ops::Range, ptr::NonNull};
 use std::sync::{Arc, RwLock};
 
@@ -80,7 +82,7 @@ pub struct Window {
     zeros: Pattern,
     /// What the pages are of, if it is an alias.
     home: Option<Block>,
-    access: RwLock<access::Access>,
+    access: RwLock<Access>,
     /// 1 while somebody serves its faults.
     pub(crate) served: AtomicU64,
 }
