@@ -130,7 +130,7 @@ impl Paging for Paged {
         // Where the threads serve it themselves it is never shut.
         let access =
             if self.asks_in_handler() { None } else { Some(self.window.access_as_it_is()?) };
-        let is_open = access.as_ref().is_none_or(|access| !access.is_shut);
+        let is_open = access.as_ref().is_none_or(|access| !access.is_left);
         // Kept until it has looked.
         is_open.then(|| look(self.words(page)))
     }

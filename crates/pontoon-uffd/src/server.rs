@@ -215,13 +215,15 @@ impl Drop for Server {
             self.threads.drain(..).for_each(core::mem::forget);
             return;
         }
+        let window = &self.shared.window;
+        // While there is who serves the faults of those who look: else it would wait for them below, and they for nobody.
+        window.leave();
         self.shared.stopping.store(1, Relaxed);
         // It is readable until it is closed, for each of them.
         let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        let window = &self.shared.window;
         let _ = window.shut();
         let _ = window.wake(0..window.pages());
         window.served.store(0, Relaxed);

@@ -4,11 +4,14 @@
 
 mod common;
 
-use std::{sync::Arc, thread};
+use std::{sync::Arc, thread, time::Duration};
 
 use common::{alone, ended_by, passed};
 use pontoon_hal::paging::{PAGE, PageFault, Pager, Paging, Served};
-use pontoon_signal::{Block, shim::Ordering::Relaxed};
+use pontoon_signal::{
+    Block,
+    shim::{AtomicU64, Ordering::Relaxed},
+};
 use pontoon_uffd::{Feature, Features, Paged, Service};
 
 fn page_of(word: u64) -> Block {
@@ -188,6 +191,65 @@ fn what_nobody_serves_is_not_opened_by_making_it_read_only() {
         let _ = paged.words(3)[0].load(Relaxed);
     });
     ended_by(ended, libc::SIGSEGV);
+}
+
+/// A server that goes waits for whoever looks at a page, and serves the faults of that look first.
+#[test]
+fn a_look_that_waits_for_a_page_ends_before_its_server() {
+    let name = "a_look_that_waits_for_a_page_ends_before_its_server";
+    passed(alone(name, || {
+        let Some(features) = features() else { return };
+        // Else this waits for good.
+        thread::spawn(|| {
+            thread::sleep(common::PATIENCE);
+            std::process::exit(1);
+        });
+        let paged = Paged::reserve(&features, 4 * PAGE, Service::Served).unwrap();
+        let pager = Slow {
+            pages: Numbers(Arc::clone(&paged)),
+            asked: AtomicU64::new(0),
+            goes: AtomicU64::new(0),
+        };
+        let pager = Arc::new(pager);
+        let serving = paged.serve(pager.clone(), 1).unwrap();
+        let (paged, looks) = (&paged, &AtomicU64::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| paged.words(1)[0].load(Relaxed));
+            common::until("the page that takes long", || pager.asked.load(Relaxed) == 1);
+            scope.spawn(|| {
+                let looked = paged.look(0, &mut |words| {
+                    looks.store(1, Relaxed);
+                    words[0].load(Relaxed) == 1
+                });
+                assert_eq!(looked, Some(true));
+            });
+            common::until("the look", || looks.load(Relaxed) == 1);
+            scope.spawn(move || drop(serving));
+            // What these do next nobody tells.
+            thread::sleep(Duration::from_millis(200));
+            pager.goes.store(1, Relaxed);
+        });
+        assert_eq!(paged.look(0, &mut |_| panic!("it raises SIGSEGV")), None);
+    }));
+}
+
+/// Pages of which page 1 takes long.
+struct Slow {
+    pages: Numbers,
+    asked: AtomicU64,
+    goes: AtomicU64,
+}
+
+impl Pager for Slow {
+    fn fault(&self, fault: PageFault) -> Served {
+        if fault.page == 1 {
+            self.asked.store(1, Relaxed);
+            while self.goes.load(Relaxed) == 0 {
+                thread::yield_now();
+            }
+        }
+        self.pages.fault(fault)
+    }
 }
 
 /// Who takes a page that is read only opens it for loads alone, whoever stores there meanwhile.

@@ -14,6 +14,8 @@ use super::Window;
 pub(crate) struct Access {
     /// Pages whose stores raise SIGSEGV, for good: in order, and no two ranges meet.
     read_only: Vec<Range<usize>>,
+    /// Whether nobody is to begin a look at pages, since a server goes or has gone.
+    pub(crate) is_left: bool,
     /// Whether any access does, since a server has gone.
     pub(crate) is_shut: bool,
 }
@@ -47,10 +49,15 @@ impl Window {
         Ok(())
     }
 
+    /// Has nobody look at pages any more. Whoever does ends that first, and may need the server for it.
+    pub(crate) fn leave(&self) {
+        self.access().is_left = true;
+    }
+
     /// Has each access raise SIGSEGV until they are [let through](Self::let_through) again: nobody would end its fault.
     pub(crate) fn shut(&self) -> Result<(), Errno> {
         let mut access = self.access();
-        access.is_shut = true;
+        (access.is_left, access.is_shut) = (true, true);
         self.reserved.close(0..self.bytes())
     }
 
@@ -60,6 +67,7 @@ impl Window {
         let mut access = self.access();
         let opened = self.open_but(&access.read_only);
         access.is_shut = opened.is_err();
+        access.is_left = access.is_shut;
         if opened.is_err() {
             // What is one mapping again needs no memory.
             let _ = self.reserved.close(0..self.bytes());
