@@ -51,7 +51,7 @@ fn a_depth_that_makes_no_ring_is_refused() {
     for depth in [0, 1, 2, 3, 5, 100, DEPTH_MAX + 1, 2 * DEPTH_MAX, u32::MAX] {
         let error = Ring::open(depth, Seq::new(0)).expect_err("no ring");
         assert_eq!(error, RingError::Depth(depth));
-        assert!(error.to_string().contains(&format!("{depth} slots")), "{error}");
+        assert!(error.to_string().contains(&format!("depth {depth}:")), "{error}");
     }
     assert!(
         Ring::open(DEPTH_MIN, Seq::new(0)).is_ok() && Ring::open(DEPTH_MAX, Seq::new(0)).is_ok()
