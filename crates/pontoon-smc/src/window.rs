@@ -1,7 +1,7 @@
 //! Windows: memory of other ranks as addresses of this process.
 
 use core::{any::Any, fmt, ops::Range, ptr::NonNull};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use pontoon_hal::paging::{PAGE, PAGE_WORDS, Pager};
 use pontoon_signal::{
@@ -10,8 +10,8 @@ use pontoon_signal::{
 };
 
 use crate::{
-    AcquireReport, Home, OpenError, Pool, Released, SmcError, Statistics, ever, extent::Held,
-    fetch::Service, pane::Pane, table::State,
+    AcquireReport, Home, OpenError, Pool, Released, SmcError, Statistics, clock::Clock, ever,
+    extent::Held, fetch::Service, pane::Pane, table::State,
 };
 
 /// Memory of other ranks under addresses of this process. A handle; what becomes of it without any says [`Pool`].
@@ -259,8 +259,20 @@ impl Window {
 
     /// Ranges of bytes, by whole pages, that were stored to and are not known to be home, of those that a release was
     /// asked for.
+    ///
+    /// # Blocks
+    ///
+    /// For a moment, if pages are being taken away just now.
     pub fn unsent(&self) -> Vec<Range<usize>> {
-        let unsent = self.inner().unsent(&self.pane, &(0..self.pane.paging.pages()));
+        let (mut clock, pages) = (Clock::of(A_MOMENT), 0..self.pane.paging.pages());
+        let is_leaving = |slot| self.inner().table.state(slot) == State::Leaving;
+        let unsent = loop {
+            let unsent = self.inner().unsent(&self.pane, &pages);
+            // A page that is being taken away is marked until it is known whether there is anything to be sent.
+            if !unsent.iter().any(|&(_, slot)| is_leaving(slot)) || !clock.pause() {
+                break unsent;
+            }
+        };
         // What was stored to the pattern is lost, and goes nowhere.
         let is_kept = |slot| self.inner().table.state(slot) != State::Poisoned;
         // A mark may come late, to a slot that a page has by now to which nobody can store.
@@ -361,6 +373,8 @@ impl Window {
     }
 }
 
+/// How long it is waited for pages that are on their way before they are told of as not home.
+const A_MOMENT: Duration = Duration::from_millis(50);
 /// Loads of a word that may be the pattern.
 const READS: u32 = 3;
 
