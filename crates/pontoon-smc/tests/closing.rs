@@ -11,40 +11,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Client, Pair, Plain, pair, patient, silent::Silent, until};
-use pontoon_hal::{conformance::part, link::Link, paging::PAGE};
+use common::{Client, Plain, pair, patient, settings, start::Start, until};
+use pontoon_hal::{conformance::part, paging::PAGE};
 use pontoon_signal::shim::{AtomicU64, Ordering::Relaxed};
-use pontoon_smc::{Arrival, Extent, Home, OpenError, Pool, Settings, Window};
+use pontoon_smc::{Arrival, Extent, Home, OpenError, Pool, Window};
 use pontoon_uffd::{Features, Paged, Service, Serving, on_this_thread};
 use setup::BOTH;
 
 const PAGES: usize = 32;
-
-fn settings(pages: usize, deadline: Duration) -> Settings {
-    let mut settings = Settings::for_pages(pages);
-    (settings.deadline, settings.ahead, settings.low) = (deadline, 1, 0);
-    settings.threshold = 1_000_000;
-    settings
-}
-
-/// A home of `pages` pages that can stop answering.
-struct Mute {
-    pair: Pair,
-    silent: Arc<Silent>,
-}
-
-impl Mute {
-    fn new(pages: usize) -> Self {
-        let pair = pair(pages);
-        let silent = Silent::over(&pair.link);
-        Self { pair, silent }
-    }
-
-    fn home(&self, pool: &Pool) -> Home {
-        let link: Arc<dyn Link> = Arc::clone(&self.silent) as _;
-        pool.home(&link, self.pair.region.clone()).unwrap().unwrap()
-    }
-}
 
 fn over(pool: &Pool, plain: &Arc<Plain>, home: &Home) -> Result<Window, OpenError> {
     pool.window(plain.clone(), vec![Extent::new(0..PAGES * PAGE, home.clone(), 0)])
@@ -192,7 +166,7 @@ fn paged_again(pool: &Pool, home: &Home, paged: &Arc<Paged>) -> (Window, Serving
 /// What is late may yet come to a slot, so the window stays until it has; what it held is gone then, the pattern too.
 #[test]
 fn late_transfers_keep_a_window_until_they_come() {
-    let (mute, well) = (Mute::new(PAGES), pair(PAGES));
+    let (mute, well) = (Start::new(PAGES), pair(PAGES));
     let pool = Pool::new(settings(64, Duration::from_millis(50))).unwrap();
     let home = mute.home(&pool);
     let other = pool.home(&well.link, well.region.clone()).unwrap().unwrap();
@@ -224,7 +198,7 @@ fn late_transfers_keep_a_window_until_they_come() {
 /// A home that does not answer just then gets what was stored when it does, as long as that is within the bound.
 #[test]
 fn a_home_that_comes_back_in_time_has_it_all() {
-    let (mute, well) = (Mute::new(PAGES), pair(PAGES));
+    let (mute, well) = (Start::new(PAGES), pair(PAGES));
     let pool = Pool::new(settings(64, Duration::from_secs(20))).unwrap();
     let home = mute.home(&pool);
     let other = pool.home(&well.link, well.region.clone()).unwrap().unwrap();
@@ -247,7 +221,7 @@ fn a_home_that_comes_back_in_time_has_it_all() {
 /// What does not go home is given to the next one that was named.
 #[test]
 fn a_window_whose_home_is_gone_is_closed_to_the_next() {
-    let (mute, well) = (Mute::new(PAGES), pair(PAGES));
+    let (mute, well) = (Start::new(PAGES), pair(PAGES));
     let pool = Pool::new(settings(64, Duration::from_millis(200))).unwrap();
     let home = mute.home(&pool);
     let other = pool.home(&well.link, well.region.clone()).unwrap().unwrap();
@@ -265,7 +239,7 @@ fn a_window_whose_home_is_gone_is_closed_to_the_next() {
 #[test]
 fn a_pool_that_goes_closes_what_it_can_in_time() {
     for (is_silent, through_pool) in [(false, false), (false, true), (true, false), (true, true)] {
-        let mute = Mute::new(PAGES);
+        let mute = Start::new(PAGES);
         let pool = Pool::new(settings(64, Duration::from_millis(500))).unwrap();
         let client = client(&pool, &mute.home(&pool));
         (0..PAGES).for_each(|page| client.store(page * PAGE + page, page as u8 + 1));

@@ -5,29 +5,13 @@ mod common;
 
 use std::{sync::Arc, time::Duration};
 
-use common::{Change, Client, Pair, Plain, pair, silent::Silent, until};
-use pontoon_hal::{conformance::part, link::Link, paging::PAGE};
+use common::{Change, Client, Plain, pair, settings, start::Start, until};
+use pontoon_hal::{conformance::part, paging::PAGE};
 use pontoon_signal::shim::Ordering::Relaxed;
-use pontoon_smc::{Extent, Home, Pool, Settings};
+use pontoon_smc::{Extent, Home, Pool};
 use pontoon_uffd::{Features, Paged, Service, on_this_thread};
 
 const PAGES: usize = 32;
-
-fn settings(pages: usize, deadline: Duration) -> Settings {
-    let mut settings = Settings::for_pages(pages);
-    (settings.deadline, settings.ahead, settings.low) = (deadline, 1, 0);
-    settings.threshold = 1_000_000;
-    settings
-}
-
-/// A home of [`PAGES`] pages that can stop answering.
-fn mute(pool: &Pool) -> (Pair, Arc<Silent>, Home) {
-    let pair = pair(PAGES);
-    let silent = Silent::over(&pair.link);
-    let link: Arc<dyn Link> = Arc::clone(&silent) as _;
-    let home = pool.home(&link, pair.region.clone()).unwrap().unwrap();
-    (pair, silent, home)
-}
 
 fn client(pool: &Pool, home: &Home) -> Client {
     let plain = Plain::new(PAGES);
@@ -42,7 +26,8 @@ fn windows_of_a_silent_home_keep_no_other_from_its_pages() {
     let mut settings = settings(128, Duration::from_secs(2));
     settings.low = 16;
     let pool = Pool::new(settings).unwrap();
-    let (_pair, silent, home) = mute(&pool);
+    let start = Start::new(PAGES);
+    let home = start.home(&pool);
     let well = pair(LARGE);
     let good = pool.home(&well.link, well.region.clone()).unwrap().unwrap();
     let _stack = on_this_thread().unwrap();
@@ -58,7 +43,7 @@ fn windows_of_a_silent_home_keep_no_other_from_its_pages() {
     });
     let clients: Vec<_> = clients.collect();
     let plains: Vec<_> = clients.iter().map(|client| Arc::clone(&client.plain)).collect();
-    silent.be_silent(true);
+    start.silent.be_silent(true);
     drop(clients);
     let mut pages = (0..LARGE).cycle();
     until("them to be given up", || {
@@ -75,7 +60,8 @@ fn windows_of_a_silent_home_keep_no_other_from_its_pages() {
 #[test]
 fn a_pool_that_goes_has_what_a_home_takes_that_answers_again_in_time() {
     let pool = Pool::new(settings(64, Duration::from_secs(20))).unwrap();
-    let (pair, silent, home) = mute(&pool);
+    let start = Start::new(PAGES);
+    let (home, silent) = (start.home(&pool), Arc::clone(&start.silent));
     let client = client(&pool, &home);
     client.store(5, 7);
     client.store(PAGE + 5, 8);
@@ -86,22 +72,23 @@ fn a_pool_that_goes_has_what_a_home_takes_that_answers_again_in_time() {
     });
     drop(client);
     drop(pool);
-    assert_eq!((pair.at_home(5), pair.at_home(PAGE + 5)), (7, 8));
-    assert_eq!((pair.version(0), pair.version(1)), (1, 1), "others are told");
+    assert_eq!([5, PAGE + 5].map(|byte| start.pair.at_home(byte)), [7, 8]);
+    assert_eq!([0, 1].map(|page| start.pair.version(page)), [1, 1], "others are told");
 }
 
 /// One home of two that were named does not take it.
 #[test]
 fn a_pool_that_goes_sends_to_the_next_home_in_time() {
     let pool = Pool::new(settings(64, Duration::from_secs(2))).unwrap();
-    let (_pair, silent, home) = mute(&pool);
+    let start = Start::new(PAGES);
+    let home = start.home(&pool);
     let well = pair(PAGES);
     let other = pool.home(&well.link, well.region.clone()).unwrap().unwrap();
     let plain = Plain::new(PAGES);
     let extent = Extent::new(0..PAGES * PAGE, home, 0).or(other, 0);
     let client = Client::new(pool.window(plain.clone(), vec![extent]).unwrap(), plain);
     (0..PAGES).for_each(|page| client.store(page * PAGE + page, page as u8 + 1));
-    silent.be_silent(true);
+    start.silent.be_silent(true);
     drop(client);
     drop(pool);
     (0..PAGES).for_each(|page| assert_eq!(well.at_home(page * PAGE + page), page as u8 + 1));

@@ -6,22 +6,18 @@ mod setup;
 
 use std::{sync::Arc, time::Duration};
 
-use common::{Change, Client, Plain, pair, silent::Silent, start::Start, until};
-use pontoon_hal::{conformance::part, link::Link, paging::PAGE};
+use common::{Change, Client, Plain, pair, settings, silent::Silent, start::Start, until};
+use pontoon_hal::{link::Link, paging::PAGE};
 use pontoon_signal::shim::{AtomicU64, Ordering::Relaxed};
 use pontoon_smc::{Extent, Pool, Settings, SmcError, Window};
-use pontoon_uffd::{Features, Paged, Service, Serving, on_this_thread};
-use setup::{BOTH, plain};
+use pontoon_uffd::{Service, on_this_thread};
+use setup::{BOTH, over, plain};
 
 const PAGES: usize = 256;
 const PATTERN: u64 = 0xFFF8_DEAD_DEAD_DEAD;
 
-fn settings() -> Settings {
-    let mut settings = Settings::for_pages(64);
-    settings.deadline = Duration::from_millis(50);
-    (settings.threshold, settings.ahead, settings.low) = (1_000_000, 1, 0);
-    settings
-}
+/// A deadline after which nobody waits long.
+const SOON: Duration = Duration::from_millis(50);
 
 fn is_refused(window: &Window, page: usize) -> bool {
     match window.check(page * PAGE..(page + 1) * PAGE) {
@@ -35,7 +31,7 @@ fn is_refused(window: &Window, page: usize) -> bool {
 fn a_check_tells_of_a_pattern_until_it_has_gone() {
     for is_healed in [true, false] {
         let start = Start::new(PAGES);
-        let pool = Pool::new(settings()).unwrap();
+        let pool = Pool::new(settings(64, SOON)).unwrap();
         let paging = Plain::new(PAGES);
         let extent = Extent::new(0..PAGES * PAGE, start.home(&pool), 0);
         let client = Client::new(pool.window(paging.clone(), vec![extent]).unwrap(), paging);
@@ -62,17 +58,6 @@ fn a_check_tells_of_a_pattern_until_it_has_gone() {
     }
 }
 
-/// A window over the kernel's paging, of those extents.
-fn real(pool: &Pool, extents: Vec<Extent>, service: Service) -> Option<(Window, Serving)> {
-    let bytes = extents.iter().map(|extent| extent.bytes().end).max().unwrap();
-    let paged = part::needed("userfaultfd", Paged::reserve(&Features::probe(), bytes, service))?;
-    // For as long as the thread is.
-    core::mem::forget(on_this_thread().unwrap());
-    let window = pool.window(paged.clone(), extents).unwrap();
-    let serving = paged.serve(window.pager(), 2).unwrap();
-    Some((window, serving))
-}
-
 /// Two threads give up on the same page at the same time, and there is no slot for it.
 #[test]
 fn no_pattern_that_two_threads_put_in_place_is_forgotten() {
@@ -82,13 +67,13 @@ fn no_pattern_that_two_threads_put_in_place_is_forgotten() {
         let pair = pair(FULL + MISSED);
         let silent = Silent::over(&pair.link);
         let link: Arc<dyn Link> = Arc::clone(&silent) as _;
-        let mut settings = settings();
+        let mut settings = settings(64, SOON);
         (settings.deadline, settings.threshold) = (Duration::from_millis(5), 1);
         let pool = Pool::new(settings).unwrap();
         let home = pool.home(&link, pair.region.clone()).unwrap().unwrap();
         let whole = 0..(FULL + MISSED) * PAGE;
         let extents = vec![Extent::new(whole.clone(), home, 0)];
-        let Some((window, _serving)) = real(&pool, extents, service) else { return };
+        let Some((window, _serving)) = over(&pool, extents, service) else { return };
         let word = |page: usize| window.word(page * PAGE).unwrap();
         // All of the pool has to go home, and none of it can.
         (0..FULL - 1).for_each(|page| word(page).store(7, Relaxed));
@@ -133,7 +118,7 @@ fn bytes_are_got_of_an_extent_beside_one_that_fails() {
         Extent::new(0..WELL * PAGE, well_home, 0),
         Extent::new(WELL * PAGE..(WELL + PAGES) * PAGE, ill_home, 0),
     ];
-    let Some((window, _serving)) = real(&pool, extents, Service::InThread) else { return };
+    let Some((window, _serving)) = over(&pool, extents, Service::InThread) else { return };
     window.prefetch(0..WELL * PAGE).unwrap();
     silent.be_silent(true);
     let is_over = AtomicU64::new(0);
@@ -167,7 +152,9 @@ fn bytes_that_were_the_pattern_are_not_got() {
         (0..READ).for_each(|page| pair.put_home(page * PAGE, &[page as u8 + 1; PAGE]));
         let silent = Silent::over(&pair.link);
         let link: Arc<dyn Link> = Arc::clone(&silent) as _;
-        let Some((window, _serving)) = plain(&pair, &link, settings(), service) else { return };
+        let Some((window, _serving)) = plain(&pair, &link, settings(64, SOON), service) else {
+            return;
+        };
         let mut found = vec![0; READ * PAGE];
         // The versions and the bytes of page 0, the versions of page 1, and silence until page 2.
         silent.be_silent_after(3);

@@ -23,11 +23,19 @@ use pontoon_signal::{
     Bound, Rank, Segment, SegmentShape, Words,
     shim::{AtomicU64, Ordering::Relaxed, yield_now},
 };
-use pontoon_smc::{Layout, Window};
+use pontoon_smc::{Layout, Settings, Window};
 
 /// Far beyond what anything here takes.
 pub(crate) fn patient() -> Bound {
     Bound::within(Duration::from_secs(60))
+}
+
+/// Of a pool of so many pages that fetches what is asked for alone, makes room when there is none, and gives up no home.
+pub(crate) fn settings(pages: usize, deadline: Duration) -> Settings {
+    let mut settings = Settings::for_pages(pages);
+    (settings.deadline, settings.ahead, settings.low) = (deadline, 1, 0);
+    settings.threshold = 1_000_000;
+    settings
 }
 
 /// Looks until that holds.

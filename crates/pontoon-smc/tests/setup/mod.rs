@@ -30,13 +30,22 @@ pub(crate) fn plain(
     settings: Settings,
     service: Service,
 ) -> Option<(Window, Serving)> {
-    let bytes = pair.layout.pages() * PAGE;
+    let pool = Pool::new(settings).unwrap();
+    let home = pool.home(link, pair.region.clone()).unwrap().unwrap();
+    over(&pool, vec![Extent::new(0..pair.layout.pages() * PAGE, home, 0)], service)
+}
+
+/// A window made of those extents; `None`, and says so, on a kernel that cannot.
+pub(crate) fn over(
+    pool: &Pool,
+    extents: Vec<Extent>,
+    service: Service,
+) -> Option<(Window, Serving)> {
+    let bytes = extents.iter().map(|extent| extent.bytes().end).max().unwrap();
     let paged = part::needed("userfaultfd", Paged::reserve(&Features::probe(), bytes, service))?;
     // For as long as the thread is.
     core::mem::forget(on_this_thread().unwrap());
-    let pool = Pool::new(settings).unwrap();
-    let home = pool.home(link, pair.region.clone()).unwrap().unwrap();
-    let window = pool.window(paged.clone(), vec![Extent::new(0..bytes, home, 0)]).unwrap();
+    let window = pool.window(paged.clone(), extents).unwrap();
     let serving = paged.serve(window.pager(), 2).unwrap();
     Some((window, serving))
 }

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use crate::common::{Pair, counted::Counted, pair};
-use pontoon_hal::{conformance::part, link::Link, paging::PAGE};
+use pontoon_hal::{link::Link, paging::PAGE};
 use pontoon_smc::{Extent, Home, Pool, Window};
-use pontoon_uffd::{Features, Paged, Service, Serving, on_this_thread};
+use pontoon_uffd::{Service, Serving};
 
 pub(crate) const PAGES: usize = 256;
 pub(crate) const WHOLE: core::ops::Range<usize> = 0..PAGES * PAGE;
@@ -34,12 +34,5 @@ pub(crate) fn home(pool: &Pool, pair: &Pair, link: &Arc<dyn Link>) -> Home {
 
 /// A window of one extent that is read only, over the kernel's paging; `None`, and says so, on a kernel that cannot.
 pub(crate) fn real(pool: &Pool, extent: Extent, service: Service) -> Option<(Window, Serving)> {
-    let paged = Paged::reserve(&Features::probe(), PAGES * PAGE, service);
-    let paged = part::needed("userfaultfd", paged)?;
-    // For as long as the thread is.
-    core::mem::forget(on_this_thread().unwrap());
-    let extent = extent.read_only().pattern(PATTERN);
-    let window = pool.window(paged.clone(), vec![extent]).unwrap();
-    let serving = paged.serve(window.pager(), 2).unwrap();
-    Some((window, serving))
+    super::over(pool, vec![extent.read_only().pattern(PATTERN)], service)
 }
